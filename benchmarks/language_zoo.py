@@ -2,8 +2,8 @@
 
 Byte-level networks of transformers' own classes (Llama, Gemma 2, Mixtral, Qwen 2, Phi 3, Qwen 3 with experts; 4 blocks,
 width 128) are trained here, a minute or two each, on licences and on sources of Python's standard library. Each case
-quantizes one of them with a fault, or soundly. ``quantmedic weights`` is asked without and with ``--tokens``; 16 texts
-of 96 bytes that no network learned from are what it runs on.
+quantizes one of them with a fault, or soundly. ``diagnose`` is asked with ``--weights-only`` and with ``--tokens``; 16
+texts of 96 bytes that no network learned from are what it runs on.
 
 A fault counts where it raises the perplexity by 2 % or more, or where it is one of the file or of a runtime, which
 does not show while it runs here; a control counts where it raises the perplexity by 1 % at most. The causes that are

@@ -48,7 +48,7 @@ def test_a_report_from_a_case_needs_no_framework(tmp_path: Path) -> None:
     images = np.random.default_rng(0).random((8, 1, 28, 28), np.float32)
     case = quantmedic.collect(demo / "float.onnx", demo / "int8.onnx", validation=images)
     quantmedic.save_case(case, tmp_path / "a.case")
-    found = loaded("report", "a.case", "--output", "report", "--quiet", folder=tmp_path)
+    found = loaded("diagnose", "a.case", "--output", "report", "--quiet", folder=tmp_path)
     assert (tmp_path / "report" / "index.html").is_file()
     assert {"jinja2", "markdown"} <= found
     assert not found & MEASURING

@@ -87,7 +87,7 @@ class WeightValues:
         return ModelError(
             "the weights of a layer cannot be read",
             where=[f"file   {self.checkpoint.path}", f"layer  {name}", f"cause  {why}"],
-            help="quantmedic weights compares the others without running the model: leave --tokens out",
+            help="--weights-only in place of --tokens compares the others without running the model",
         )
 
 

@@ -322,7 +322,7 @@ def with_standard_quantizers(model: onnx.ModelProto, path: Path) -> tuple[onnx.M
                 "an operator of TensorRT has no equal in standard ONNX, and onnxruntime does not know it",
                 where=f"{path}: {node.domain or 'trt'}::{node.op_type} {node.name or ', '.join(node.output)}",
                 help="give the model with static int8, FP8 or INT4 quantizers instead, or one whose weights alone are "
-                "quantized; quantmedic weights compares checkpoints without running them",
+                "quantized; quantmedic diagnose --weights-only compares checkpoints without running them",
             )
     standard = onnx.ModelProto()
     standard.CopyFrom(model)

@@ -62,6 +62,11 @@ def is_case(path: Path) -> bool:
     return path.suffix == ".case" or (path.is_file() and zipfile.is_zipfile(path))
 
 
+def holds_case(path: Path) -> bool:
+    """The path is a case, or a folder of shards."""
+    return is_case(path) or (path.is_dir() and bool(shard_files(path)))
+
+
 def save_case(case: Case, path: str | Path) -> None:
     """Save a case to one file (zip of JSON and arrays); in a folder, under the name that a report gives it.
 
@@ -72,7 +77,7 @@ def save_case(case: Case, path: str | Path) -> None:
 
 
 @contextmanager
-def kept_where_there_is_room(case: Case, command: str = "report") -> Iterator[None]:
+def kept_where_there_is_room(case: Case, command: str = "diagnose") -> Iterator[None]:
     """Context that writes what was just measured; on a full disk the case goes to the temporary files instead.
 
     Measuring may have taken hours. ``command`` is what writes the output from the case.

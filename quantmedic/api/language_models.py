@@ -10,7 +10,7 @@ from pathlib import Path
 
 from quantmedic.api.cases import case_path
 from quantmedic.api.imports import read_toolchain
-from quantmedic.api.options import CollectOptions, ModelSource, declared_options, measuring_groups
+from quantmedic.api.options import CollectOptions, ModelSource, TextOptions, declared_options, measuring_groups
 from quantmedic.api.rulebase import load_rulebase
 from quantmedic.api.weights import collect_modules, collect_weights
 from quantmedic.collectors.data.preprocessing import Preprocessing
@@ -81,10 +81,11 @@ def collect_language_pair(
         QuantmedicError: See ``collect_weights``.
     """
     _refuse_others(options)
-    if options.texts.tokens is None:
+    if options.texts.weights_only == (options.texts.tokens is not None):
         raise DataError(
-            "no texts were given, which language models are run on",
-            help="pass them with --tokens; the weights alone are compared by: quantmedic weights FLOAT QUANT",
+            "checkpoints are run on texts, or their weights are compared",
+            where="neither was asked for" if options.texts.tokens is None else "both were asked for",
+            help="pass texts with --tokens, or compare the weights alone with --weights-only",
         )
     checkpoint = None if options.saving.checkpoint is None else case_path(options.saving.checkpoint)
     if checkpoint is not None:
@@ -130,7 +131,8 @@ def refuse_texts(float_model: ModelSource, quantized_model: ModelSource, options
     Raises:
         DataError: There are some.
     """
-    given = [f"--{name.replace('_', '-')}" for name in _given_options(options) if name in ("tokens", "text_length")]
+    own = declared_options(TextOptions)
+    given = [f"--{name.replace('_', '-')}" for name in _given_options(options) if name in own]
     if given:
         raise DataError(
             f"{' and '.join(given)} {'is' if len(given) == 1 else 'are'} for language models",

@@ -204,6 +204,9 @@ class TextOptions:
             "ids, an array of ids ``[texts, tokens]``, or a list with one array per text.",
         ),
     ] = None
+    weights_only: Annotated[
+        bool, Option("Compare the weights of two checkpoints tensor by tensor, and run neither.", daily=True)
+    ] = False
     text_length: Annotated[
         int | None, Option("Tokens that are used of each text. [default: 512]", takes="N", kind="at least 2")
     ] = None

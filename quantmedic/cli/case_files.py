@@ -34,7 +34,7 @@ def case() -> None:
     help="Case file, or a folder for it.",
 )
 def case_anonymize(source: Path, output: Path) -> None:
-    """Write a case without names, paths, texts and pictures; `report` judges it as before.
+    """Write a case without names, paths, texts and pictures; `diagnose` judges it as before.
 
     CASE is a case file, or the folder of a report. Names of layers, tensors and files become hashes; thumbnails and the
     histograms of the inputs go. What is kept, and what it may still show: quantmedic explain share.
@@ -42,9 +42,9 @@ def case_anonymize(source: Path, output: Path) -> None:
     \b
     Examples:
       quantmedic case anonymize report -o shared.case
-      quantmedic report shared.case -o again
+      quantmedic diagnose shared.case -o again
     """
     path = case_path(output)
     save_case(anonymize(source), path)
     print_line(f"wrote {path} ({size_text(path.stat().st_size)})")
-    print_line(f"what it shows: quantmedic report {path}; what it may still tell: quantmedic explain share")
+    print_line(f"what it shows: quantmedic diagnose {path}; what it may still tell: quantmedic explain share")

@@ -35,7 +35,7 @@ from quantmedic.engine.output_files import remove_file
 def collect(
     float_model: Path, quantized_model: Path, resume: bool, output: Path, options: CollectOptions, rules: RuleOptions
 ) -> None:
-    """Measure only: write a case file that `report` judges later, without the models.
+    """Measure only: write a case file that `diagnose` judges later, without the models.
 
     The rules decide which remedies are simulated.
 
@@ -43,7 +43,7 @@ def collect(
     Examples:
       quantmedic collect float.onnx int8.onnx -v val.npz --shard 1/16 -o shards/1.case
       quantmedic diagnose float.onnx int8.onnx -v val.npz --shards shards      # when all 16 are there
-      quantmedic report shards/*.case -o report                                # or without the models
+      quantmedic diagnose shards/*.case -o report                                # or without the models
       quantmedic collect float.onnx int8.onnx -v val/ --resume      # after Ctrl-C
       quantmedic collect Llama-3-8B Llama-3-8B-GPTQ --tokens texts.jsonl -o lm.case
     """

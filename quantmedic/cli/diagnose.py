@@ -1,122 +1,36 @@
-"""The commands ``diagnose`` and ``demo``: measure, judge, write the report, and repair where that was asked for."""
+"""The command ``diagnose``: measure two models, or open a case, judge it, and write the report."""
 
-import shlex
-import sys
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
-from quantmedic.api.cases import CASE_FILE, kept_where_there_is_room, unfinished_path
-from quantmedic.api.failed import collect_failed
-from quantmedic.api.judging import judge
-from quantmedic.api.options import (
-    CollectOptions,
-    DataOptions,
-    MeasuringOptions,
-    ProofOptions,
-    RuleOptions,
-)
-from quantmedic.api.weights import collect_weights
-from quantmedic.cli.groups import Command, option
-from quantmedic.cli.measuring import collect_case, proving_first, unfinished_work
+from quantmedic.api.cases import holds_case, load_case
+from quantmedic.api.options import CollectOptions, RuleOptions
+from quantmedic.cli.groups import Command
 from quantmedic.cli.options import (
     CONTEXT,
     PREPROCESSING,
     JudgingOptions,
     ReportOptions,
     collect_options,
-    data_options,
     judged_options,
     judging_options,
-    measuring_options,
-    proof_options,
     refuse_options,
     report_options,
     resume_option,
     rule_options,
 )
-from quantmedic.cli.reporting import Judging, end_if_interrupted, open_judging, report_case
-from quantmedic.cli.streams import print_line
-from quantmedic.cli.terminal import progress_bars
-from quantmedic.demo import language_patient, patient
-from quantmedic.demo.example import write_example
-from quantmedic.engine.contract.diagnosis import Diagnosis
-from quantmedic.engine.errors import OutputError
-from quantmedic.engine.output_files import remove_file
-from quantmedic.engine.rules.rulebase import RuleBase
-from quantmedic.reports.sections.prescription_run import FILE as RUN_FILE
-from quantmedic.reports.sections.prescription_run import NEW_CALIBRATION, calibration_in_words, can_run
-from quantmedic.reports.terminal.fixed import calibration_lines, fixed_lines
+from quantmedic.cli.reporting import open_judging, report_case
 
 #: Options of a measurement that say something of a float model whose quantization failed.
 _OF_A_FAILURE = {"toolchain_logs", "mct_log", "representative", "samples", *PREPROCESSING}
 
-#: Options of measurements and trials of models that run as a whole.
-_NOT_OF_LANGUAGE_MODELS = {"samples", *measuring_options.without("threads"), *proof_options}
-
 
 @click.command(cls=Command, context_settings=CONTEXT)
-@option("--healthy", is_flag=True, help="Show the healthy twin instead of the patient.")
-@option("--detection", is_flag=True, help="Show a detector: boxes beside scores in one output.")
-@option("--language-model", is_flag=True, help="Show a language model, run on texts; needs quantmedic[language].")
-@data_options.only("samples")
-@measuring_options.without("memory", "device")
-@proof_options
-@rule_options
-@judging_options
-@report_options
-@click.pass_context
-def demo(
-    context: click.Context,
-    /,
-    healthy: bool,
-    detection: bool,
-    language_model: bool,
-    data: DataOptions,
-    measuring: MeasuringOptions,
-    proof: ProofOptions,
-    rules: RuleOptions,
-    judging: JudgingOptions,
-    report: ReportOptions,
-) -> None:
-    """Diagnose the embedded patient: a classifier with a calibration mistake, a detector, or a language model.
-
-    \b
-    Examples:
-      quantmedic demo
-      quantmedic demo --prove
-      quantmedic demo --detection
-      quantmedic demo --language-model
-      quantmedic demo --healthy -o healthy-report
-    """
-    if language_model:
-        refuse_options(context, {"detection", *_NOT_OF_LANGUAGE_MODELS}, "cannot be used with --language-model")
-        _diagnose_language_model(healthy, measuring, open_judging(rules, judging), report)
-        return
-    (float_model, quantized_model), embedded = patient(healthy=healthy, detection=detection)
-    options = CollectOptions(
-        data=replace(DataOptions(metric="top1", samples=data.samples), **embedded), measuring=measuring, proof=proof
-    )
-    diagnosis = _diagnose(float_model, quantized_model, options, open_judging(rules, judging), report)
-    if report.output is not None and can_run(diagnosis):
-        run, again = write_example(report.output, float_model, embedded)
-        print_line(f"run the prescription on these data: {run}")
-        print_line(f"  then diagnose what it made: {again}")
-
-
-def _diagnose_language_model(
-    healthy: bool, measuring: MeasuringOptions, judging: Judging, report: ReportOptions
-) -> None:
-    floats, quantized, texts = language_patient(healthy=healthy)
-    with progress_bars() as progress:
-        case = collect_weights(floats, quantized, threads=measuring.threads, tokens=texts, progress=progress)
-    report_case(case, judging, report)
-
-
-@click.command(cls=Command, context_settings=CONTEXT)
-@click.argument("float_model", type=click.Path(path_type=Path), metavar="FLOAT")
-@click.argument("quantized_model", type=click.Path(path_type=Path), metavar="[QUANT]", required=False)
+@click.argument(
+    "models", nargs=-1, required=True, metavar="FLOAT QUANT | FLOAT --log FILE | CASE…", type=click.Path(path_type=Path)
+)
 @judged_options
 @resume_option
 @rule_options
@@ -126,8 +40,7 @@ def _diagnose_language_model(
 def diagnose(
     context: click.Context,
     /,
-    float_model: Path,
-    quantized_model: Path | None,
+    models: Sequence[Path],
     resume: bool,
     options: CollectOptions,
     rules: RuleOptions,
@@ -136,106 +49,39 @@ def diagnose(
 ) -> None:
     """Measure both models on the data, judge the causes, write a report.
 
-    Where quantization failed, leave QUANT out: --log is what the tool printed, and the report says why it failed.
-    The exit code is 0 whatever the verdict; quantmedic check fails where a model got worse.
+    A CASE that was measured before is judged again: a case file, the folder of a report, or shards. The exit code is
+    0 whatever the verdict; quantmedic check fails where a model got worse.
 
     \b
     Examples:
       quantmedic diagnose float.onnx int8.onnx -r rep.npz -v val.npz -o report
-      quantmedic diagnose float.onnx int8.onnx -r calib/ -v images/ \\
-          --scale 255 --mean 0.485,0.456,0.406 --std 0.229,0.224,0.225
-      quantmedic diagnose float.onnx int8.onnx -v mydata:batches --metric mydata:iou
-      quantmedic diagnose float.onnx better.onnx -r rep.npz -v val.npz --previous report -o second
-      quantmedic diagnose float.onnx int8.onnx -v val.npz --prove --budget 2m --write-fixed fixed.onnx
-      quantmedic diagnose mynet:float_model mynet:int8_model -r mynet:calibration -v mynet:validation
-      quantmedic diagnose float.tflite int8.tflite -r rep.npz -v val.npz
-      quantmedic diagnose float.xml int8.xml -r rep.npz -v val.npz     # OpenVINO
-      quantmedic diagnose Llama-3-8B Llama-3-8B-GPTQ --tokens texts.jsonl -o report   # or .gguf
-      quantmedic diagnose float.onnx --log quantize.log -r calib/      # no model came out
+      quantmedic diagnose Llama-3-8B Llama-3-8B-GPTQ --tokens texts.jsonl  # or --weights-only
+      quantmedic diagnose float.onnx --log quantize.log -r calib/          # no model came out
+      quantmedic diagnose report --threshold activation_zscore=8 -o again
     """
-    if quantized_model is None:
-        _refuse_without_model(context, options)
-        _diagnose_failed(float_model, options, open_judging(rules, judging), report)
+    if all(map(holds_case, models)):
+        refuse_options(context, {*collect_options, "resume"}, "is about models; a stored case is measured already")
+        report_case(load_case(*models), open_judging(rules, judging), report)
         return
-    assert report.output is not None
-    options = replace(options, saving=unfinished_work(report.output / CASE_FILE, resume))
-    diagnosis = _diagnose(float_model, quantized_model, options, open_judging(rules, judging), report)
-    if (report.output / RUN_FILE).is_file() and can_run(diagnosis):
-        _print_run(diagnosis, float_model, report.output, options)
+    if len(models) > 2:
+        raise click.UsageError("give the float model and the quantized one, or cases")
+    from quantmedic.cli.measured import diagnose_failed, diagnose_pair  # slow to import, and a case needs neither
+
+    if len(models) == 1:
+        _refuse_without_model(context, models[0], options)
+        diagnose_failed(models[0], options, open_judging(rules, judging), report)
+        return
+    diagnose_pair(models[0], models[1], options, open_judging(rules, judging), report, resume=resume)
 
 
-def _print_run(diagnosis: Diagnosis, float_model: Path, folder: Path, options: CollectOptions) -> None:
-    """What runs the prescription, from where the user is; data that are at fault calibrate nothing again."""
-    run, made = shlex.join(map(str, [sys.executable, folder / RUN_FILE, float_model])), folder / "prescribed.onnx"
-    assert diagnosis.prescription is not None  # which runs
-    if calibration_in_words(diagnosis.prescription) == NEW_CALIBRATION:
-        print_line(f"run the prescription: {run} PROPER_DATA {shlex.quote(str(made))}")
-        print_line(f"  PROPER_DATA: {NEW_CALIBRATION}; not {options.data.representative}")
-    else:
-        data = shlex.join(map(str, [options.data.representative, made]))
-        print_line(f"run the prescription on these data: {run} {data}")
-    print_line(f"  then diagnose {made} with the same arguments")
-
-
-def _refuse_without_model(context: click.Context, options: CollectOptions) -> None:
-    """Refuse a missing log, and options that need a quantized model."""
+def _refuse_without_model(context: click.Context, path: Path, options: CollectOptions) -> None:
+    """Refuse what is no case without a log, and options that need a quantized model."""
     if not options.toolchain.toolchain_logs and options.toolchain.mct_log is None:
+        if path.is_dir():
+            load_case(path)  # which says that there is none in the folder
         raise click.UsageError(
             "there is neither QUANT nor a log: give the quantized model, or, where quantization failed, "
             "what the tool printed with --log FILE"
         )
     names = {*collect_options, "resume", "previous"}
     refuse_options(context, names - _OF_A_FAILURE, "cannot be used without QUANT")
-
-
-def _diagnose_failed(float_model: Path, options: CollectOptions, judging: Judging, report: ReportOptions) -> None:
-    """Say why there is no quantized model."""
-    data, toolchain = options.data, options.toolchain
-    with progress_bars() as progress:
-        case = collect_failed(
-            float_model,
-            toolchain_logs=toolchain.toolchain_logs,
-            mct_log=toolchain.mct_log,
-            representative=data.representative,
-            samples=data.samples,
-            preprocessing=data.preprocessing,
-            rules=judging.base,
-            progress=progress,
-        )
-    report_case(case, judging, report)
-
-
-def _diagnose(
-    float_model: Path, quantized_model: Path, options: CollectOptions, judging: Judging, report: ReportOptions
-) -> Diagnosis:
-    """Collect, judge, write; then the same of the repaired model, if one was asked for."""
-    options = proving_first(options, judging.toolchain)
-    case = collect_case(float_model, quantized_model, options, judging.base)
-    with kept_where_there_is_room(case):
-        diagnosis = report_case(case, judging, report)
-    if options.saving.checkpoint is not None:
-        assert report.output is not None
-        remove_file(unfinished_path(report.output / CASE_FILE))
-    end_if_interrupted(case)
-    if options.proof.write_fixed is None:
-        return diagnosis
-    fixed = Path(options.proof.write_fixed)
-    if diagnosis.verdict == "healthy":
-        print_line(f"there is nothing to repair, so {fixed} was not written")
-        return diagnosis
-    if diagnosis.proof is None or (diagnosis.proof.best is None and not diagnosis.proof.chain):
-        why = case.record.proof.unwritten if case.record.proof is not None else "no remedy was tried"
-        raise OutputError(
-            f"{why}, so {fixed} was not written",
-            help="the report lists what was tried; more samples or a larger --budget may decide",
-        )
-    _compare_fixed(diagnosis, float_model, fixed, options, judging.base)
-    return diagnosis
-
-
-def _compare_fixed(before: Diagnosis, float_model: Path, fixed: Path, options: CollectOptions, base: RuleBase) -> None:
-    """Diagnose the repaired model as the other one was, and print both."""
-    own = replace(options.for_repaired(), measuring=replace(options.measuring, profile=False))
-    after = judge(collect_case(float_model, fixed, own, base), base)
-    for line in (*fixed_lines(before, after, fixed.name), *calibration_lines(before)):
-        print_line(line)

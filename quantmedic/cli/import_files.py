@@ -30,7 +30,7 @@ from quantmedic.reports.terminal.lines import terminal_text
 def import_(files: Sequence[Path], output: Path, quiet: bool) -> None:
     """Read what a toolchain left behind: settings, logs, calibration tables, encodings, tables of a debugger.
 
-    The format of a FILE is recognized by its content. All files of one model go into one case, which `report` judges.
+    The format of a FILE is recognized by its content. All files of one model go into one case, which `diagnose` judges.
     One FILE may be a case that was measured with both models, or the folder of its report: what the other files say is
     added to it by name.
 
@@ -47,4 +47,4 @@ def import_(files: Sequence[Path], output: Path, quiet: bool) -> None:
         print_report(terminal_text(import_lines(case.record), ascii_only=ascii_only()))
     print_line(f"wrote {path} ({size_text(path.stat().st_size)})")
     if not quiet:
-        print_line(f"next: quantmedic report {path}")
+        print_line(f"next: quantmedic diagnose {path}")

@@ -29,12 +29,10 @@ from quantmedic.collectors.data.messages import error_text
 from quantmedic.engine.errors import QuantmedicError
 
 COMMANDS = {
-    "demo": LazyCommand("quantmedic.cli.diagnose:demo", "Diagnose an embedded network with a calibration mistake."),
+    "demo": LazyCommand("quantmedic.cli.measured:demo", "Diagnose an embedded network with a calibration mistake."),
     "diagnose": LazyCommand("quantmedic.cli.diagnose:diagnose", "Measure two models, judge causes, write a report."),
-    "collect": LazyCommand("quantmedic.cli.collect:collect", "Measure only: write a case file that `report` judges."),
+    "collect": LazyCommand("quantmedic.cli.collect:collect", "Measure only: write a case file that `diagnose` judges."),
     "record": LazyCommand("quantmedic.cli.record:record", "Write outputs for another installation to compare with."),
-    "weights": LazyCommand("quantmedic.cli.weights:weights", "Compare the weights of two checkpoints."),
-    "report": LazyCommand("quantmedic.cli.report:report", "Judge a stored case again, without models or data."),
     "case": LazyCommand("quantmedic.cli.case_files:case", "Anonymize a case, so that it can be shared."),
     "import": LazyCommand("quantmedic.cli.import_files:import_", "Read files of a toolchain: settings, logs, tables."),
     "check": LazyCommand("quantmedic.cli.check:check", "Apply a policy: fail where the quantized model got worse."),

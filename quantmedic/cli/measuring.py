@@ -68,7 +68,7 @@ def collect_case(float_model: Path, quantized_model: Path, options: CollectOptio
             raise
         seen = " and ".join(f"{d.seen} {role} samples" for role, d in interrupt.case.record.datasets.items())
         print_line(f"interrupted: {checkpoint} holds what {seen} showed", err=True)
-        print_line(f"help: add --resume to continue, or judge it: quantmedic report {checkpoint}", err=True)
+        print_line(f"help: add --resume to continue, or judge it: quantmedic diagnose {checkpoint}", err=True)
         raise click.exceptions.Exit(interrupted_status()) from None
     except KeyboardInterrupt:
         if checkpoint is None or Path(checkpoint).exists():

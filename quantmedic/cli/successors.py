@@ -7,6 +7,9 @@ _OVER_TIME = (
 )
 #: What to do instead, by what is typed after ``quantmedic``: a command, or a command and its option.
 SUCCESSORS = {
+    "report": "quantmedic diagnose CASE judges a stored case again, quantmedic diagnose FOLDER all shards in it",
+    "weights": "quantmedic diagnose FLOAT QUANT --weights-only compares the weights of two checkpoints, --tokens FILE "
+    "runs them too",
     "trend": f"quantmedic check FLOAT QUANT -o FOLDER for each run, and {_OVER_TIME}",
     "watch": (
         "let a tool that watches files run diagnose, such as: ls *.onnx | entr quantmedic diagnose FLOAT QUANT; "

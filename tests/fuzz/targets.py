@@ -49,10 +49,10 @@ _TORCH = (
     f"sensitivity mine:reference mine:quantized -v mine:data {_ONE} -o out/r",
     f"fallback mine:reference mine:quantized -v mine:data --min-sqnr 30 {_ONE}",
 )
-_SPEAK = (f"weights lm lm4 --tokens t.jsonl {_ONE} {_JSON}", f"check lm lm4 --tokens t.jsonl {_ONE} {_JSON}")
+_SPEAK = (f"diagnose lm lm4 --tokens t.jsonl {_ONE} {_JSON}", f"check lm lm4 --tokens t.jsonl {_ONE} {_JSON}")
 #: Commands that write reports of several files.
 _WRITTEN = (
-    f"report x.case {_JSON}",
+    f"diagnose x.case {_JSON}",
     "report x.case -o out/r",
     "compare good.case x.case -o out/r",
     f"sensitivity {_BOTH} -v x.npz -o out/r",
@@ -74,7 +74,7 @@ _WORDS = (
     "case anonymize x.case -o out/a.case",
     "baseline write x.case -o out/b.json",
     "import deploy.yaml -o out/i.case",
-    f"report x.case {_JSON}",
+    f"diagnose x.case {_JSON}",
     f"weights float gptq {_ONE} {_JSON}",
     f"diagnose float.onnx --log x.log {_JSON}",
     f"demo --samples 8 --no-prove {_ONE} {_JSON}",
@@ -187,7 +187,7 @@ def _data() -> Iterator[Target]:
 def _cases() -> Iterator[Target]:
     zips = files.mutate_zip
     yield Target("case", 9, _CASE, "x.case", zips, (*_SHOW, *_CHECK, "compare good.case x.case"))
-    written = ("baseline write x.case -o out/b.json", f"report x.case {_JSON}", f"compare good.case x.case {_JSON}")
+    written = ("baseline write x.case -o out/b.json", f"diagnose x.case {_JSON}", f"compare good.case x.case {_JSON}")
     yield Target("case", 1, _CASE, "x.case", zips, written)
     yield Target("case", 1, _CASE, "x.case", zips, ("case anonymize x.case -o out/a.case",))
     before = (f"report good.case --previous x.case {_JSON}", "check good.case --baseline x.case")

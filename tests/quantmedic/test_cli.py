@@ -199,7 +199,7 @@ COMPLETIONS = (
     (["quantmedic", "rules", "ne"], ["new"]),
     (["quantmedic", "completion", "zs"], ["zsh"]),
     (["quantmedic", "check", "--warn"], ["--warn-only"]),
-    (["quantmedic", "report", "a.case", "--format", "json", "--format", "j"], ["json"]),
+    (["quantmedic", "diagnose", "a.case", "--format", "json", "--format", "j"], ["json"]),
 )
 
 
@@ -247,7 +247,7 @@ def test_quiet_verbose_and_formats(pair, good, tmp_path):
     assert quiet.returncode == 0, quiet.stderr
     assert (tmp_path / "r" / "report.json").is_file()
     assert not (tmp_path / "r" / "index.html").exists()
-    verbose = run("report", tmp_path / "r" / "quantmedic.case", "-o", tmp_path / "v", "--verbose")
+    verbose = run("diagnose", tmp_path / "r" / "quantmedic.case", "-o", tmp_path / "v", "--verbose")
     assert "D005 preprocessing" in verbose.stdout and "--representative" in verbose.stdout, "not judged, and says how"
     assert len(verbose.stdout.splitlines()) > len(quiet.stdout.splitlines()) + 20
 
@@ -260,7 +260,7 @@ def test_the_prescription_speaks_for_the_toolchain_that_was_named(tmp_path):
     compile(text, "prescription.py", "exec")
     assert "quantize_static(" in text and "reader" in text
     asked = run(
-        "report", tmp_path / "r" / "quantmedic.case", "-o", tmp_path / "r", "--toolchain", "horizon", "--verbose"
+        "diagnose", tmp_path / "r" / "quantmedic.case", "-o", tmp_path / "r", "--toolchain", "horizon", "--verbose"
     )
     assert "prescription for Horizon OpenExplorer: prescription.yaml" in asked.stdout
     assert yaml.safe_load((tmp_path / "r" / "prescription.yaml").read_text())["input_parameters"]["mean_value"]

@@ -97,7 +97,7 @@ def test_a_sensitivity_record_that_was_edited_is_refused_before_it_is_drawn(tmp_
 
 def test_a_name_of_5000_characters_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
-        main(["report", "x" * 5000])
+        main(["diagnose", "x" * 5000])
     assert left.value.code == 2
     said = capsys.readouterr().err
     assert "a file name is too long" in said and "internal error" not in said and len(said) < 500

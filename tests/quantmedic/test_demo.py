@@ -108,7 +108,7 @@ def test_the_prescription_runs_with_the_printed_command_and_heals(name, request,
 
 def test_case_is_judged_again_without_models(demo_folder, tmp_path):
     folder, done = demo_folder
-    again = run("report", str(folder / "quantmedic.case"), "-o", str(tmp_path / "again"))
+    again = run("diagnose", str(folder / "quantmedic.case"), "-o", str(tmp_path / "again"))
     assert again.returncode == 0, again.stderr
     first, second = (json.loads((path / "report.json").read_text()) for path in (folder, tmp_path / "again"))
     assert first == second

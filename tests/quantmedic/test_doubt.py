@@ -92,7 +92,7 @@ def test_a_gate_does_not_accept_on_such_data_and_other_commands_are_done(
     data = ("-r", tmp_path / "rep.npz", "-v", tmp_path / "val.npz")
     done = run_quantmedic("diagnose", *models, *data, "-o", tmp_path / "report")
     assert "UNDECIDED" in done.stdout and done.returncode == 0, done.stdout + done.stderr
-    assert run_quantmedic("report", tmp_path / "report", "-o", tmp_path / "again").returncode == 0
+    assert run_quantmedic("diagnose", tmp_path / "report", "-o", tmp_path / "again").returncode == 0
     checked = run_quantmedic("check", tmp_path / "report")
     assert checked.returncode == 3 and "INSUFFICIENT_DATA" in checked.stdout
 

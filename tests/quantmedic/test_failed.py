@@ -312,7 +312,7 @@ def test_the_case_is_one_like_any_other(tmp_path: Path) -> None:
     again = quantmedic.load_case(tmp_path / "failed.case")
     assert isinstance(again, Case)
     assert quantmedic.judge(again) == quantmedic.judge(case)
-    result = CliRunner().invoke(cli, ["report", str(tmp_path / "failed.case"), "-o", str(tmp_path / "again")])
+    result = CliRunner().invoke(cli, ["diagnose", str(tmp_path / "failed.case"), "-o", str(tmp_path / "again")])
     assert result.exit_code == 0 and "FAILED  float.onnx" in result.output
     assert "0 layers, as none was measured" in CliRunner().invoke(cli, ["show", str(tmp_path / "failed.case")]).output
 

@@ -51,7 +51,7 @@ def test_files_alone_are_told_saved_and_judged(tmp_path: Path, table: Path) -> N
     assert "table of LiteRT's QuantizationDebugger (TensorFlow converter)" in result.output
     assert "missing: no settings" in result.output
     assert f"wrote {case} ({size_text(case.stat().st_size)})" in result.output
-    result = run("report", case, "-o", tmp_path / "report")
+    result = run("diagnose", case, "-o", tmp_path / "report")
     assert result.exit_code == 0, result.output
     assert "FAULTY  debug.csv  only toolchain files were judged" in result.output
     assert "A016 reported-layer-error" in result.output
@@ -364,7 +364,7 @@ def imported(tmp_path: Path, *files: Path) -> dict[str, Any]:
     """The report of files alone, by way of both commands."""
     result = run("import", *files, "-o", tmp_path / "a.case")
     assert result.exit_code == 0, result.output
-    result = run("report", tmp_path / "a.case", "-o", tmp_path / "report")
+    result = run("diagnose", tmp_path / "a.case", "-o", tmp_path / "report")
     assert result.exit_code == 0, result.output
     report: dict[str, Any] = json.loads((tmp_path / "report" / "report.json").read_text())
     return report

@@ -70,7 +70,7 @@ def test_texts_are_refused_for_other_models() -> None:
 def test_a_device_that_torch_does_not_know_is_refused(empty_folders: tuple[str, str], tmp_path: Path) -> None:
     pytest.importorskip("torch")
     report = tmp_path / "report"
-    for command in (*MEASURING, "weights"):
+    for command in MEASURING:
         said = refusal(command, *empty_folders, "--device", "abacus", "--tokens", "t.jsonl", "-o", str(report))
         assert "torch cannot use this device" in said and "--device abacus" in said and "it sees cpu" in said
         assert not report.exists()
@@ -132,7 +132,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
 @pytest.fixture(scope="module")
 def of_weights(pair: tuple[Path, Path, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     report = tmp_path_factory.mktemp("weights") / "report"
-    done = run_quantmedic("weights", *pair[:2], "--tokens", pair[2], "-o", report)
+    done = run_quantmedic("diagnose", *pair[:2], "--tokens", pair[2], "-o", report)
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads((report / "report.json").read_text(encoding="utf-8"))
     return found
@@ -206,7 +206,7 @@ def test_cases_of_language_models_are_compared_text_by_text(cases: tuple[Path, P
 
 @pytest.mark.thorough
 def test_the_previous_case_of_the_same_texts_is_on_the_same_samples(cases: tuple[Path, Path], tmp_path: Path) -> None:
-    done = run_quantmedic("report", cases[1], "--previous", cases[0], "-o", tmp_path / "report")
+    done = run_quantmedic("diagnose", cases[1], "--previous", cases[0], "-o", tmp_path / "report")
     assert done.returncode == 0, done.stderr
     markdown = (tmp_path / "report" / "report.md").read_text(encoding="utf-8")
     assert "not judged on the same samples" not in markdown and "perplexity rise" in markdown

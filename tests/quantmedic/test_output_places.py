@@ -143,7 +143,7 @@ def test_what_was_measured_outlives_an_output_that_cannot_be_written(
     done = run_quantmedic(*words, cwd=folder, env=os.environ | {"TMPDIR": str(folder / "temporary")})
     assert done.returncode == 2, done.stderr
     (kept,) = (folder / "temporary").iterdir()
-    again = "check" if command == "check" else "report"
+    again = "check" if command == "check" else "diagnose"
     assert f"what was measured is kept in the case {kept}" in done.stderr
     assert f"write the output elsewhere with: quantmedic {again} {kept} -o FOLDER" in done.stderr
     assert quantmedic.load_case(kept).record.datasets["validation"].seen == 16

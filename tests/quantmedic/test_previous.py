@@ -165,7 +165,7 @@ def test_command_line_and_every_format(cases: dict[str, Case], quantized: dict[s
     (model, _), options = patient()
     quantmedic.save_case(cases["percentile"], tmp_path / "before.case")
     quantmedic.save_case(cases["normalized"], tmp_path / "now.case")
-    again = call("report", tmp_path / "now.case", "--previous", tmp_path / "before.case", "-o", tmp_path / "again")
+    again = call("diagnose", tmp_path / "now.case", "--previous", tmp_path / "before.case", "-o", tmp_path / "again")
     assert again.exit_code == 0, again.output
     assert re.search(r"since the previous case: helped \(\+2\d\.\d dB\)", again.output)
     np.savez(tmp_path / "val.npz", **np.load(options["validation"]))

@@ -52,9 +52,9 @@ def test_shards_are_one_measurement(folder, whole):
     assert one.record == other.record
     columns = one.statistics["validation"].columns
     assert all(np.array_equal(columns[name], other.statistics["validation"].columns[name]) for name in columns)
-    report = run_quantmedic("report", *map(str, sorted((folder / "shards").glob("*.case"))), "-o", str(folder / "r"))
+    report = run_quantmedic("diagnose", *map(str, sorted((folder / "shards").glob("*.case"))), "-o", str(folder / "r"))
     assert report.returncode == 0 and "200 labelled" in " ".join(report.stdout.split())
-    by_folder = run_quantmedic("report", str(folder / "shards"), "-o", str(folder / "r"))
+    by_folder = run_quantmedic("diagnose", str(folder / "shards"), "-o", str(folder / "r"))
     assert (by_folder.returncode, by_folder.stdout) == (0, report.stdout)
 
 

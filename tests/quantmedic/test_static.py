@@ -207,7 +207,7 @@ def test_no_verdict_stands_without_what_it_rests_on(case: Case, files: dict[str,
 
 def test_a_stored_case_is_judged_again(case: Case, files: dict[str, str], tmp_path: Path) -> None:
     assert quantmedic.load_case(files["static"]).record == case.record
-    done = run("report", files["static"], "-o", tmp_path / "report", "--verbose")
+    done = run("diagnose", files["static"], "-o", tmp_path / "report", "--verbose")
     assert done.exit_code == 0
     assert f"HEALTHY  int8.onnx  {ALONE}" in done.output and "47.6" in done.output
     assert run("show", files["static"], "--table", "all").exit_code == 0

@@ -150,7 +150,7 @@ def test_a_cell_of_a_table_begins_no_formula() -> None:
 def test_options_and_file_names_are_not_raw_in_errors(here: Path) -> None:
     """Each command gets attacks of every kind, and each attack some commands."""
     commands: list[Callable[[str], Sequence[str]]] = [
-        lambda attack: ("report", attack),
+        lambda attack: ("diagnose", attack),
         lambda attack: ("check", attack, attack),
         lambda attack: ("check", "none.case", "--config", attack),
         lambda attack: (f"x{attack}",),
@@ -162,7 +162,7 @@ def test_options_and_file_names_are_not_raw_in_errors(here: Path) -> None:
         lambda attack: ("rules", "lint", attack),
         lambda attack: ("rules", "new", f"-{attack}"),
         lambda attack: ("import", f"none{attack}"),
-        lambda attack: ("weights", f"none{attack}", f"none{attack}"),
+        lambda attack: ("diagnose", f"none{attack}", f"none{attack}", "--weights-only"),
         lambda attack: ("check", "none.case", "--today", attack),
         lambda attack: ("diagnose", f"none{attack}", f"none{attack}", "--budget", f"x{attack}"),
     ]

@@ -19,7 +19,7 @@ DEAD = "model.layers.0.self_attn.q_proj"
 
 
 def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-    return run_quantmedic("weights", *arguments)
+    return run_quantmedic("diagnose", *arguments, *(() if "--tokens" in arguments else ("--weights-only",)))
 
 
 def damage(name: str, codes: Any, scale: Any, zero: Any) -> tuple[Any, Any, Any]:

@@ -49,7 +49,7 @@ def test_the_page_lists_every_name(diagnosis: Diagnosis) -> None:
 @pytest.mark.nightly
 def test_commands_write_and_print_them(patient_case: Path, tmp_path: Path) -> None:
     formats = ["--format", "metrics", "--format", "model-explorer"]
-    done = CliRunner().invoke(cli, ["report", str(patient_case), "-q", *formats, "-o", str(tmp_path / "r")])
+    done = CliRunner().invoke(cli, ["diagnose", str(patient_case), "-q", *formats, "-o", str(tmp_path / "r")])
     assert done.exit_code == 0, done.output
     assert json.loads((tmp_path / "r" / "model-explorer.json").read_text())["results"]
     kept = json.loads((tmp_path / "r" / "metrics.json").read_text())

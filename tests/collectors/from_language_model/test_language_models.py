@@ -214,7 +214,7 @@ def test_texts_that_the_float_model_cannot_predict(patients: dict[str, Path], tm
 
 @pytest.mark.nightly
 def test_the_command_says_what_was_predicted(patients: dict[str, Path], tmp_path: Path) -> None:
-    words = ["weights", patients["float"], patients["sick"], "--tokens", patients["texts"], "--text-length", 32]
+    words = ["diagnose", patients["float"], patients["sick"], "--tokens", patients["texts"], "--text-length", 32]
     done = run_quantmedic(*words, "-o", tmp_path / "report")
     assert done.returncode == 0, done.stderr
     # torchao, which transformers imports, tells which of its kernels do not fit the machine.
@@ -236,7 +236,7 @@ def test_the_command_says_what_was_predicted(patients: dict[str, Path], tmp_path
 
 @pytest.mark.nightly
 def test_a_missing_package_is_said(patients: dict[str, Path], tmp_path: Path) -> None:
-    words = ["weights", *map(str, (patients["float"], patients["sick"])), "--tokens", str(patients["texts"])]
+    words = ["diagnose", *map(str, (patients["float"], patients["sick"])), "--tokens", str(patients["texts"])]
     code = f"import sys; sys.modules['torch'] = None; from quantmedic.cli.main import main; main({words})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 2 and "the package torch is not installed" in done.stderr, done.stderr

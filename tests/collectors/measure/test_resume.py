@@ -252,7 +252,7 @@ def test_interrupted_behind_the_last_sample(wholes, name, tmp_path, attributed):
 
 def test_an_interrupted_case_is_reported(wholes, tmp_path):
     interrupted(wholes("fast, two sets")[0], tmp_path / "c.case", 1)
-    done = CliRunner().invoke(cli, ["report", str(tmp_path / "c.case"), "-o", str(tmp_path / "report")])
+    done = CliRunner().invoke(cli, ["diagnose", str(tmp_path / "c.case"), "-o", str(tmp_path / "report")])
     assert done.exit_code == 0, done.output
     assert (tmp_path / "report" / "index.html").stat().st_size > 1000
 
@@ -646,7 +646,7 @@ def test_a_case_that_nothing_was_tried_on_says_so(wholes, tmp_path, attributed, 
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr("quantmedic.api.collect.simulate_remedies", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         scene.collect(checkpoint=file)
-    done = CliRunner().invoke(cli, ["report", str(file), "-o", str(tmp_path / "report")])
+    done = CliRunner().invoke(cli, ["diagnose", str(file), "-o", str(tmp_path / "report")])
     assert "interrupted before the noise was divided" in done.stdout.replace("\n  ", " ")
     assert "interrupted before the noise was divided" in (tmp_path / "report/report.md").read_text()
     quantmedic.save_case(scene.collect(), tmp_path / "whole.case")

@@ -66,13 +66,13 @@ SCENES = {
         report=REPORT,
     ),
     "language model": Scene(
-        ("weights", "lm", "lm4", "--tokens", "t.jsonl", "--threads", "1", "-o", REPORT),
+        ("diagnose", "lm", "lm4", "--tokens", "t.jsonl", "--threads", "1", "-o", REPORT),
         _old_report,
         case=f"{REPORT}/quantmedic.case",
         goes_on=(),
         report=REPORT,
     ),
-    "report": Scene(("report", "new.case", "-o", REPORT), _old_report, report=REPORT),
+    "report": Scene(("diagnose", "new.case", "-o", REPORT), _old_report, report=REPORT),
     "check": Scene(("check", "new.case", "-o", REPORT), _old_report, report=REPORT),
     "prove": Scene(
         ("diagnose", *DEMO, "--budget", "3", "-o", REPORT),
@@ -110,7 +110,7 @@ def prepare(folder: Path) -> None:
     try:
         run(("collect", *PAIR, "--samples", "20", "-o", "old.case"))
         run(("collect", *PAIR, "-o", "new.case"))
-        run(("report", "old.case", "-o", "old"))
+        run(("diagnose", "old.case", "-o", "old"))
     finally:
         os.chdir(before)
 

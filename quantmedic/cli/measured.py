@@ -1,0 +1,176 @@
+"""Models measured and diagnosed from the command line: pairs, failed quantizations, and the embedded patients."""
+
+import shlex
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from quantmedic.api.cases import CASE_FILE, kept_where_there_is_room, unfinished_path
+from quantmedic.api.failed import collect_failed
+from quantmedic.api.judging import judge
+from quantmedic.api.options import CollectOptions, DataOptions, MeasuringOptions, ProofOptions, RuleOptions
+from quantmedic.api.weights import collect_weights
+from quantmedic.cli.groups import Command, option
+from quantmedic.cli.measuring import collect_case, proving_first, unfinished_work
+from quantmedic.cli.options import (
+    CONTEXT,
+    JudgingOptions,
+    ReportOptions,
+    data_options,
+    measuring_options,
+    proof_options,
+    refuse_options,
+    report_options,
+)
+from quantmedic.cli.reporting import Judging, end_if_interrupted, open_judging, report_case
+from quantmedic.cli.streams import print_line
+from quantmedic.cli.terminal import progress_bars
+from quantmedic.demo import language_patient, patient
+from quantmedic.demo.example import write_example
+from quantmedic.engine.contract.diagnosis import Diagnosis
+from quantmedic.engine.errors import OutputError
+from quantmedic.engine.output_files import remove_file
+from quantmedic.engine.rules.rulebase import RuleBase
+from quantmedic.reports.sections.prescription_run import FILE as RUN_FILE
+from quantmedic.reports.sections.prescription_run import NEW_CALIBRATION, calibration_in_words, can_run
+from quantmedic.reports.terminal.fixed import calibration_lines, fixed_lines
+
+
+@click.command(cls=Command, context_settings=CONTEXT)
+@option("--healthy", is_flag=True, help="Show the healthy twin instead of the patient.")
+@option("--detection", is_flag=True, help="Show a detector: boxes beside scores in one output.")
+@option("--language-model", is_flag=True, help="Show a language model, run on texts; needs quantmedic[language].")
+@data_options.only("samples")
+@measuring_options.only("mode", "threads")
+@proof_options.only("prove")
+@report_options
+@click.pass_context
+def demo(
+    context: click.Context,
+    /,
+    healthy: bool,
+    detection: bool,
+    language_model: bool,
+    data: DataOptions,
+    measuring: MeasuringOptions,
+    proof: ProofOptions,
+    report: ReportOptions,
+) -> None:
+    """Diagnose the embedded patient: a classifier with a calibration mistake, a detector, or a language model.
+
+    \b
+    Examples:
+      quantmedic demo
+      quantmedic demo --prove
+      quantmedic demo --detection
+      quantmedic demo --language-model
+      quantmedic demo --healthy -o healthy-report
+    """
+    judging = open_judging(RuleOptions(), JudgingOptions())
+    if language_model:
+        refuse_options(context, {"detection", "samples", "mode", "prove"}, "cannot be used with --language-model")
+        _diagnose_language_model(healthy, measuring, judging, report)
+        return
+    (float_model, quantized_model), embedded = patient(healthy=healthy, detection=detection)
+    options = CollectOptions(
+        data=replace(DataOptions(metric="top1", samples=data.samples), **embedded), measuring=measuring, proof=proof
+    )
+    diagnosis = _diagnose(float_model, quantized_model, options, judging, report)
+    if report.output is not None and can_run(diagnosis):
+        run, again = write_example(report.output, float_model, embedded)
+        print_line(f"run the prescription on these data: {run}")
+        print_line(f"  then diagnose what it made: {again}")
+
+
+def _diagnose_language_model(
+    healthy: bool, measuring: MeasuringOptions, judging: Judging, report: ReportOptions
+) -> None:
+    floats, quantized, texts = language_patient(healthy=healthy)
+    with progress_bars() as progress:
+        case = collect_weights(floats, quantized, threads=measuring.threads, tokens=texts, progress=progress)
+    report_case(case, judging, report)
+
+
+def diagnose_pair(
+    float_model: Path,
+    quantized_model: Path,
+    options: CollectOptions,
+    judging: Judging,
+    report: ReportOptions,
+    *,
+    resume: bool,
+) -> None:
+    """Measure two models, judge them, write the report, and say how its prescription is run."""
+    assert report.output is not None
+    options = replace(options, saving=unfinished_work(report.output / CASE_FILE, resume))
+    diagnosis = _diagnose(float_model, quantized_model, options, judging, report)
+    if (report.output / RUN_FILE).is_file() and can_run(diagnosis):
+        _print_run(diagnosis, float_model, report.output, options)
+
+
+def _print_run(diagnosis: Diagnosis, float_model: Path, folder: Path, options: CollectOptions) -> None:
+    """What runs the prescription, from where the user is; data that are at fault calibrate nothing again."""
+    run, made = shlex.join(map(str, [sys.executable, folder / RUN_FILE, float_model])), folder / "prescribed.onnx"
+    assert diagnosis.prescription is not None  # which runs
+    if calibration_in_words(diagnosis.prescription) == NEW_CALIBRATION:
+        print_line(f"run the prescription: {run} PROPER_DATA {shlex.quote(str(made))}")
+        print_line(f"  PROPER_DATA: {NEW_CALIBRATION}; not {options.data.representative}")
+    else:
+        data = shlex.join(map(str, [options.data.representative, made]))
+        print_line(f"run the prescription on these data: {run} {data}")
+    print_line(f"  then diagnose {made} with the same arguments")
+
+
+def diagnose_failed(float_model: Path, options: CollectOptions, judging: Judging, report: ReportOptions) -> None:
+    """Say why there is no quantized model."""
+    data, toolchain = options.data, options.toolchain
+    with progress_bars() as progress:
+        case = collect_failed(
+            float_model,
+            toolchain_logs=toolchain.toolchain_logs,
+            mct_log=toolchain.mct_log,
+            representative=data.representative,
+            samples=data.samples,
+            preprocessing=data.preprocessing,
+            rules=judging.base,
+            progress=progress,
+        )
+    report_case(case, judging, report)
+
+
+def _diagnose(
+    float_model: Path, quantized_model: Path, options: CollectOptions, judging: Judging, report: ReportOptions
+) -> Diagnosis:
+    """Collect, judge, write; then the same of the repaired model, if one was asked for."""
+    options = proving_first(options, judging.toolchain)
+    case = collect_case(float_model, quantized_model, options, judging.base)
+    with kept_where_there_is_room(case):
+        diagnosis = report_case(case, judging, report)
+    if options.saving.checkpoint is not None:
+        assert report.output is not None
+        remove_file(unfinished_path(report.output / CASE_FILE))
+    end_if_interrupted(case)
+    if options.proof.write_fixed is None:
+        return diagnosis
+    fixed = Path(options.proof.write_fixed)
+    if diagnosis.verdict == "healthy":
+        print_line(f"there is nothing to repair, so {fixed} was not written")
+        return diagnosis
+    if diagnosis.proof is None or (diagnosis.proof.best is None and not diagnosis.proof.chain):
+        why = case.record.proof.unwritten if case.record.proof is not None else "no remedy was tried"
+        raise OutputError(
+            f"{why}, so {fixed} was not written",
+            help="the report lists what was tried; more samples or a larger --budget may decide",
+        )
+    _compare_fixed(diagnosis, float_model, fixed, options, judging.base)
+    return diagnosis
+
+
+def _compare_fixed(before: Diagnosis, float_model: Path, fixed: Path, options: CollectOptions, base: RuleBase) -> None:
+    """Diagnose the repaired model as the other one was, and print both."""
+    own = replace(options.for_repaired(), measuring=replace(options.measuring, profile=False))
+    after = judge(collect_case(float_model, fixed, own, base), base)
+    for line in (*fixed_lines(before, after, fixed.name), *calibration_lines(before)):
+        print_line(line)
