@@ -127,7 +127,7 @@ def test_forms_have_what_github_asks_for() -> None:
     for path in forms:
         text = path.read_text(encoding="utf-8")
         form = yaml.safe_load(text)
-        assert {"name", "description", "body"} <= {*form} and "quantmedic case anonymize" in text, path.name
+        assert {"name", "description", "body"} <= {*form} and "--anonymous" in text, path.name
         fields = [field for field in form["body"] if field["type"] != "markdown"]
         assert len({field["id"] for field in fields}) == len(fields), path.name
         assert all(field["attributes"]["label"] for field in fields), path.name

@@ -52,7 +52,7 @@ def require_survival(paths: Sequence[Path]) -> None:
     raise ModelError(
         "the LiteRT interpreter crashes on the model",
         where=f"{paths[begun]}: its process ended with {status}",
-        help="does it run by itself? convert it again; quantmedic doctor tells the version of ai-edge-litert",
+        help="does it run by itself? convert it again; quantmedic show --environment names the ai-edge-litert",
     )
 
 

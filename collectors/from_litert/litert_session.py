@@ -137,7 +137,7 @@ class Session:
             raise ModelError(
                 "the LiteRT interpreter cannot load the model",
                 where=f"{self._model.path}: {error_line(error)}",
-                help="does it run by itself? quantmedic doctor tells the version of ai-edge-litert",
+                help="does it run by itself? quantmedic show --environment tells the version of ai-edge-litert",
             ) from error
 
 

@@ -101,7 +101,7 @@ def make_session(
             "onnxruntime cannot load the model",
             where=f"{path}: {error_line(error)}",
             help=older_than_its_quantizers(model)
-            or "does it run by itself? quantmedic doctor tells the version of onnxruntime"
+            or "does it run by itself? quantmedic show --environment tells the version of onnxruntime"
             + (f"; is there room for a copy of it in {optimized.parent.parent} (TMPDIR)?" if optimized else ""),
         ) from error
 

@@ -162,7 +162,7 @@ def _compile_model(path: Path, model: "openvino.Model", threads: int) -> "openvi
         raise ModelError(
             "OpenVINO cannot compile the model",
             where=f"{path}: {telling_line(error)}",
-            help="does it run by itself? quantmedic doctor tells the version of openvino",
+            help="does it run by itself? quantmedic show --environment tells the version of openvino",
         ) from error
 
 

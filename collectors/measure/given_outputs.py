@@ -37,7 +37,7 @@ class References:
         kind: ``reference`` or ``device``.
         origin: Name of the file, without its folder.
         samples: Number of samples in it.
-        recording: What recorded them, where that was ``quantmedic record``.
+        recording: What recorded them, where that was ``quantmedic collect --outputs-only``.
     """
 
     def __init__(self, source: object, kind: str, models: Models, samples: int | None, limit: int | None) -> None:

@@ -163,7 +163,7 @@ def _damage_error(source: object) -> DataError:
     return DataError(
         "the description of the recorded outputs is damaged",
         where=f"{source}: {MEMBER}",
-        help="record them again: quantmedic record",
+        help="record them again: quantmedic collect FLOAT QUANT -v VAL --outputs-only FILE",
     )
 
 
@@ -178,7 +178,7 @@ def require_same_model(recording: Recording, source: object, hashes: Sequence[st
         raise DataError(
             "the outputs were recorded of another quantized model",
             where=[f"{source}  SHA-256 {recording.quantized_sha256[:16]}…", f"model  SHA-256 {own[:16]}…"],
-            help="record the outputs of this file: quantmedic record",
+            help="record the outputs of this file: quantmedic collect FLOAT QUANT -v VAL --outputs-only FILE",
         )
 
 

@@ -171,7 +171,9 @@ class DeviceFacts(ComparisonFacts):
         "mean d² of device and quantized model / mean d² of quantized and float model, for the output where it is most",
         "ratio",
     )
-    runtime: str | None = fact("what computed recorded outputs (quantmedic record): the library, with its version")
+    runtime: str | None = fact(
+        "what computed recorded outputs (quantmedic collect --outputs-only): the library, with its version"
+    )
     processor: str | None = fact("where they were recorded: kind of the processor, and whether it has VNNI")
     recorded_sqnr_db: float | None = fact("of recorded outputs against the float model's on that installation", "dB")
     recorded_gain_db: float | None = fact("recorded_sqnr_db - what the outputs here keep of the float model's", "dB")

@@ -276,7 +276,7 @@ class CaseRecord(Record):
     """The JSON half of a case.
 
     ``compared`` names the files whose outputs were compared, by kind: ``reference`` and ``device``; ``recording`` tells
-    where those of the latter were recorded, if ``quantmedic record`` wrote them.
+    where those of the latter were recorded, if ``quantmedic collect --outputs-only`` wrote them.
     """
 
     schema_version: int = CASE_SCHEMA

@@ -47,8 +47,8 @@ def check(
         case: What was measured, or its file; one without data is checked as far as that goes.
         policy: What fails, or its file; without it, findings of high severity do.
         rules: Rules and thresholds in force; by default the built-in ones with the policy's choice of them.
-        baseline: Findings that are known: a file of ``baseline write`` or a case; by default the policy's, which need
-            not be there yet.
+        baseline: Findings that are known: a file of ``check --write-baseline`` or a case; by default the policy's,
+            which need not be there yet.
         previous: See ``diagnose``.
         toolchain: See ``diagnose``.
         today: The day that exemptions are judged by; that of the clock by default.
@@ -137,7 +137,7 @@ def open_baseline(source: Case | str | Path | None, policy: PolicyFile, base: Ru
 
 
 def case_baseline(case: Case | Inspection | str | Path, rules: RuleBase | None = None) -> Baseline:
-    """All findings of a case, as ``baseline write`` keeps them."""
+    """All findings of a case, as ``check --write-baseline`` keeps them."""
     opened = _inspect(case, rules or load_rulebase())
     return baseline_of(opened.facts, evaluate(opened.base, opened.facts))
 
@@ -149,7 +149,7 @@ def load_baseline(path: str | Path) -> Baseline:
         BaselineError: It cannot be read; says what is wrong and what to do.
         LimitError: It is too large or too deep.
     """
-    again = "write it again: quantmedic baseline write CASE"
+    again = "write it again: quantmedic check CASE --write-baseline FILE"
     try:
         found = read_json(path)
         version = found.get("schema_version") if isinstance(found, dict) else None
@@ -161,7 +161,7 @@ def load_baseline(path: str | Path) -> Baseline:
         raise BaselineError("no such baseline", where=str(path), help=again.replace("it again", "one")) from error
     except OSError as error:
         cause = f"{path}: {error.strerror or error}"
-        help = "name a file that quantmedic baseline write has made, and that you may read"
+        help = "name a file that quantmedic check CASE --write-baseline FILE has made, and that you may read"
         raise BaselineError("cannot read the baseline", where=cause, help=help) from error
     except ValidationError as error:
         first = error.errors()[0]

@@ -1,4 +1,4 @@
-"""What ``quantmedic doctor`` shows: versions, optional packages, features of the machine."""
+"""What ``quantmedic show --environment`` shows: versions, optional packages, features of the machine."""
 
 import os
 import platform

@@ -12,8 +12,16 @@ import click
 
 from quantmedic.api.answer import Diagnosis
 from quantmedic.api.cases import CASE_FILE, kept_where_there_is_room, load_case, unfinished_path
+from quantmedic.api.checks import (
+    case_baseline,
+    load_baseline,
+    open_baseline,
+    policy_in_force,
+    prune,
+    rules_of,
+    write_baseline,
+)
 from quantmedic.api.checks import check as check_case
-from quantmedic.api.checks import open_baseline, policy_in_force, rules_of
 from quantmedic.api.inspection import inspect
 from quantmedic.api.judging import check_toolchain
 from quantmedic.api.options import CollectOptions, Option, RuleOptions
@@ -38,6 +46,7 @@ from quantmedic.cli.reporting import end_if_interrupted, print_warnings
 from quantmedic.cli.streams import print_command, print_format, print_line, print_report
 from quantmedic.cli.terminal import ascii_only, with_color, wrote_text
 from quantmedic.engine.case.records import Case
+from quantmedic.engine.gate.policy import PolicyFile
 from quantmedic.engine.output_files import remove_file
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.reports.machines.github import annotations, append_summary, job_summary
@@ -71,6 +80,18 @@ class GateOptions:
         Path | None,
         Option("Known findings: baseline or case. [default: the policy's baseline]", takes="FILE", daily=True),
     ] = None
+    write_baseline: Annotated[
+        Path | None,
+        Option(
+            "Write all findings to FILE, to be known from then on, and judge nothing.",
+            takes="FILE",
+            kind="baseline",
+            daily=True,
+        ),
+    ] = None
+    prune_baseline: Annotated[
+        bool, Option("Remove from the baseline what CASE no longer has, and judge nothing; nothing is added.")
+    ] = False
     strict: Annotated[bool, Option("Exemptions that cover nothing fail.")] = False
     warn_only: Annotated[bool, Option("Exit with 0 whatever the verdict; 2 stays 2.", daily=True)] = False
     today: Annotated[
@@ -125,10 +146,14 @@ def check(
       quantmedic check float.onnx int8.onnx --static
       quantmedic check Llama-3-8B Llama-3-8B-GPTQ --tokens texts.jsonl --config quantmedic.toml
       quantmedic check report --config quantmedic.toml --baseline main.case
+      quantmedic check report --write-baseline quantmedic-baseline.json
     """
     _check_usage(context, models, static, resume, report)
     policy = policy_in_force(gate.config)
     base = rules_in_force(rules, lambda folders: rules_of(policy, folders))
+    if gate.write_baseline is not None or gate.prune_baseline:
+        _keep_findings(models, gate, policy, base)
+        return
     check_toolchain(judging.toolchain, base)
     # Report what is wrong with these before hours of measuring.
     limits.added_to(policy, "a metric that is not known yet")
@@ -168,6 +193,26 @@ def check(
         end_if_interrupted(case)
     assert diagnosis.check is not None
     raise click.exceptions.Exit(diagnosis.check.exit_code)
+
+
+def _keep_findings(models: Sequence[Path], gate: GateOptions, policy: PolicyFile, base: RuleBase) -> None:
+    """Write a baseline of a case, or remove from one what the case no longer has."""
+    if len(models) != 1:
+        raise click.UsageError("a baseline is made of one case: diagnose the models first")
+    if gate.write_baseline is not None:
+        findings = case_baseline(models[0], base)
+        write_baseline(findings, gate.write_baseline)
+        print_line(f"wrote {gate.write_baseline}: {len(findings.findings)} findings of {findings.model or 'the model'}")
+        return
+    own = policy.policy.check.baseline
+    target = gate.baseline or (policy.beside(own) if own is not None else None)
+    if target is None:
+        raise click.UsageError("--prune-baseline changes a baseline: name it with --baseline FILE")
+    pruned = prune(load_baseline(target), models[0], base)
+    if pruned.removed:
+        write_baseline(pruned.baseline, target)
+    unsure = f", {pruned.not_judged} of them not judged in this case" if pruned.not_judged else ""
+    print_line(f"{target}: {pruned.removed} findings are gone, {len(pruned.baseline.findings)} left{unsure}")
 
 
 def _check_usage(

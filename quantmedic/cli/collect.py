@@ -7,15 +7,26 @@ import click
 
 from quantmedic.api.cases import CASE_FILE, SHARD, case_path, kept_where_there_is_room, save_case, unfinished_path
 from quantmedic.api.options import CollectOptions, RuleOptions
+from quantmedic.api.recordings import record_pair
 from quantmedic.api.thresholds import rules_in_force
 from quantmedic.cli.groups import Command, option
 from quantmedic.cli.measuring import collect_case, unfinished_work
-from quantmedic.cli.options import CONTEXT, collect_options, resume_option, rule_options
+from quantmedic.cli.options import (
+    CONTEXT,
+    PREPROCESSING,
+    collect_options,
+    refuse_options,
+    resume_option,
+    rule_options,
+)
 from quantmedic.cli.streams import print_line
-from quantmedic.cli.terminal import size_text
-from quantmedic.cli.values import OutputCase
+from quantmedic.cli.terminal import progress_bars, size_text, wrote_text
+from quantmedic.cli.values import OutputCase, OutputFile
 from quantmedic.collectors.measure.slices import MIN_SAMPLES
 from quantmedic.engine.output_files import remove_file
+
+#: Options of a measurement of outputs alone.
+_OF_OUTPUTS = {"validation", "samples", *PREPROCESSING, "batch_size", "threads", "timeout", "device"}
 
 
 @click.command(cls=Command, context_settings=CONTEXT)
@@ -30,14 +41,30 @@ from quantmedic.engine.output_files import remove_file
     type=OutputCase(),
     default=CASE_FILE,
     show_default=True,
+    title="Output",
     help="Case file, or a folder for it.",
 )
+@option(
+    "--outputs-only",
+    type=OutputFile(".npz"),
+    metavar="FILE",
+    title="Output",
+    help="Write instead what the quantized model computes on this installation; another one compares it with its own "
+    "by --device-outputs, and tells which is worse.",
+)
+@click.pass_context
 def collect(
-    float_model: Path, quantized_model: Path, resume: bool, output: Path, options: CollectOptions, rules: RuleOptions
+    context: click.Context,
+    /,
+    float_model: Path,
+    quantized_model: Path,
+    resume: bool,
+    output: Path,
+    outputs_only: Path | None,
+    options: CollectOptions,
+    rules: RuleOptions,
 ) -> None:
     """Measure only: write a case file that `diagnose` judges later, without the models.
-
-    The rules decide which remedies are simulated.
 
     \b
     Examples:
@@ -46,7 +73,12 @@ def collect(
       quantmedic diagnose shards/*.case -o report                                # or without the models
       quantmedic collect float.onnx int8.onnx -v val/ --resume      # after Ctrl-C
       quantmedic collect Llama-3-8B Llama-3-8B-GPTQ --tokens texts.jsonl -o lm.case
+      quantmedic collect float.onnx int8.onnx -v val.npz --outputs-only old.npz     # with the old release
     """
+    if outputs_only is not None:
+        refuse_options(context, {*collect_options, "resume", "folders", "output"} - _OF_OUTPUTS, "records no outputs")
+        _record(float_model, quantized_model, options, outputs_only)
+        return
     path = case_path(output)
     options = replace(options, saving=unfinished_work(path, resume))
     case = collect_case(float_model, quantized_model, options, rules_in_force(rules))
@@ -56,3 +88,12 @@ def collect(
     print_line(f"wrote {path} ({size_text(path.stat().st_size)})")
     if not case.statistics and SHARD in case.record.run:
         print_line(f"it holds no samples: a slice has at least {MIN_SAMPLES}, and there are fewer slices than shards")
+
+
+def _record(float_model: Path, quantized_model: Path, options: CollectOptions, output: Path) -> None:
+    """Write the outputs on the evaluation data, the runtime, the processor, and how well they agree."""
+    with progress_bars() as progress:
+        found = record_pair(float_model, quantized_model, options.data, options.measuring, output, progress=progress)
+    kept = "" if found.sqnr_db is None else f", {found.sqnr_db:.1f} dB of the float model's"
+    print_line(f"{found.samples} samples by {found.runtime} on {found.processor}{kept}")
+    print_line(wrote_text([(output, output.stat().st_size)]))

@@ -80,8 +80,8 @@ def _refuse_without_model(context: click.Context, path: Path, options: CollectOp
         if path.is_dir():
             load_case(path)  # which says that there is none in the folder
         raise click.UsageError(
-            "there is neither QUANT nor a log: give the quantized model, or, where quantization failed, "
-            "what the tool printed with --log FILE"
+            "there is neither QUANT nor a log, and this is no case: give the quantized model, or, where quantization "
+            "failed, what the tool printed with --log FILE"
         )
     names = {*collect_options, "resume", "previous"}
     refuse_options(context, names - _OF_A_FAILURE, "cannot be used without QUANT")

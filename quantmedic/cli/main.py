@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 import click
-from click.shell_completion import shell_complete
+from click.shell_completion import ShellComplete, get_completion_class, shell_complete
 
 from quantmedic.cli.lazy import CONTEXT, LazyCommand, LazyGroup
 from quantmedic.cli.streams import guarded_streams, open_closed_descriptors, print_format, print_line
@@ -32,11 +32,8 @@ COMMANDS = {
     "demo": LazyCommand("quantmedic.cli.measured:demo", "Diagnose an embedded network with a calibration mistake."),
     "diagnose": LazyCommand("quantmedic.cli.diagnose:diagnose", "Measure two models, judge causes, write a report."),
     "collect": LazyCommand("quantmedic.cli.collect:collect", "Measure only: write a case file that `diagnose` judges."),
-    "record": LazyCommand("quantmedic.cli.record:record", "Write outputs for another installation to compare with."),
-    "case": LazyCommand("quantmedic.cli.case_files:case", "Anonymize a case, so that it can be shared."),
     "import": LazyCommand("quantmedic.cli.import_files:import_", "Read files of a toolchain: settings, logs, tables."),
     "check": LazyCommand("quantmedic.cli.check:check", "Apply a policy: fail where the quantized model got worse."),
-    "baseline": LazyCommand("quantmedic.cli.baseline:baseline", "Keep known findings, so that only new ones fail."),
     "compare": LazyCommand("quantmedic.cli.compare:compare", "Put two cases side by side: what healed, what broke."),
     "sensitivity": LazyCommand("quantmedic.cli.sensitivity:sensitivity", "Measure what each layer does to the output."),
     "fix": LazyCommand("quantmedic.cli.fix:fix", "Carry out the prescription; write the model if it is better."),
@@ -48,8 +45,6 @@ COMMANDS = {
     "show": LazyCommand("quantmedic.cli.show:show", "Print the tables of a case: layers, one layer, data sets."),
     "explain": LazyCommand("quantmedic.cli.rules:explain", "Print the manual page of a rule, cause, fact or topic."),
     "rules": LazyCommand("quantmedic.cli.rules:rules", "List the rules; write and test your own."),
-    "doctor": LazyCommand("quantmedic.cli.setup:doctor", "Show versions, optional packages and CPU features."),
-    "completion": LazyCommand("quantmedic.cli.setup:completion", "Print the completion script for your shell."),
 }
 
 
@@ -80,8 +75,25 @@ class Commands(LazyGroup):
             raise Unexpected from error
 
 
+def print_completion(context: click.Context, _: click.Parameter, shell: str | None) -> None:
+    """The script by which a shell asks for words, such as for ~/.local/share/bash-completion/completions/quantmedic."""
+    completions = None if shell is None or context.resilient_parsing else get_completion_class(shell)
+    if completions is not None:
+        own = completions(context.command, {}, "quantmedic", ASKED_BY_SHELL)
+        print_format(ShellComplete.source(own) + "\n")  # that of bash would start one, to ask for its version
+        context.exit()
+
+
 @click.group(cls=Commands, table=COMMANDS, context_settings=CONTEXT)
 @click.version_option(package_name="quantmedic", message="%(prog)s %(version)s")
+@click.option(
+    "--completion",
+    type=click.Choice(["bash", "zsh", "fish"]),
+    is_eager=True,
+    expose_value=False,
+    callback=print_completion,
+    help="Print the completion script for your shell and exit.",
+)
 def cli() -> None:
     """Find out why a quantized network lost accuracy, from measurements.
 

@@ -144,7 +144,9 @@ def _parse_stage(text: str) -> tuple[str, str]:
 reference_options = declared_group("references", ReferenceOptions, "Known from elsewhere", _reference_options)
 
 
-def _proof_options(*, prove: bool | None = None, budget: float | None, write_fixed: Path | None = None) -> ProofOptions:
+def _proof_options(
+    *, prove: bool | None = None, budget: float | None = None, write_fixed: Path | None = None
+) -> ProofOptions:
     if budget is not None and prove is False:
         raise click.UsageError("--budget is the time for --prove; leave out --no-prove")
     wanted = prove or budget is not None or write_fixed is not None

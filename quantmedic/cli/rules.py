@@ -64,7 +64,7 @@ def _command(root: click.Context, name: str) -> str | None:
     """The help of a command that has no page of its own."""
     group = root.command
     command = group.get_command(root, name) if isinstance(group, click.Group) else None
-    return command.get_help(click.Context(command, root, info_name=name)) if command is not None else None
+    return command.get_help(command.context_class(command, root, info_name=name)) if command is not None else None
 
 
 @click.group(cls=OrderedGroup, invoke_without_command=True, context_settings=CONTEXT)

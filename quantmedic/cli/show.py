@@ -8,7 +8,7 @@ from typing import Annotated
 
 import click
 
-from quantmedic.api.cases import load_case
+from quantmedic.api.cases import case_path, load_case, save_case
 from quantmedic.api.inspection import inspect
 from quantmedic.api.judging import judge
 from quantmedic.api.options import Option, RuleOptions
@@ -16,7 +16,8 @@ from quantmedic.api.thresholds import rules_in_force
 from quantmedic.cli.groups import Command, declared_group, option
 from quantmedic.cli.options import CONTEXT, rule_options
 from quantmedic.cli.streams import print_format, print_line, print_report
-from quantmedic.cli.terminal import ascii_only
+from quantmedic.cli.terminal import ascii_only, size_text
+from quantmedic.cli.values import OutputCase
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.errors import DataError, OutputError
 from quantmedic.engine.output_files import write_file
@@ -61,18 +62,41 @@ table_options = declared_group("choice", TableOptions, "Choice")
 
 
 @click.command(cls=Command, context_settings=CONTEXT)
-@click.argument("case", type=click.Path(path_type=Path), metavar="CASE")
+@click.argument("case", required=False, type=click.Path(path_type=Path), metavar="CASE")
 @table_options
-@option("--layer", metavar="NAME|#", help="All facts of one layer instead, by name or by its number in the tables.")
-@option("--data-sets", "--data", "data_sets", is_flag=True, help="Both data sets side by side instead.")
-@option("--loss-budget", is_flag=True, help="Where the noise at the outputs comes from instead: the whole loss budget.")
-@option("--csv", "csv_file", metavar="FILE", help="Write the table to FILE, all of its layers; - prints it.")
-@rule_options
+@option(
+    "--layer",
+    metavar="NAME|#",
+    title="Choice",
+    help="All facts of one layer instead, by name or by its number in the tables.",
+)
+@option("--data-sets", "--data", "data_sets", is_flag=True, title="Choice", help="Both data sets side by side instead.")
+@option(
+    "--loss-budget",
+    is_flag=True,
+    title="Choice",
+    help="Where the noise at the outputs comes from instead: the whole loss budget.",
+)
+@option("--environment", is_flag=True, title="Choice", help="Versions, packages and the processor, without a CASE.")
+@option(
+    "--csv", "csv_file", metavar="FILE", title="Output", help="Write the table to FILE, all of its layers; - prints it."
+)
+@option(
+    "--anonymous",
+    type=OutputCase(),
+    metavar="FILE",
+    title="Output",
+    help="Write CASE to FILE without names, paths, texts and pictures, for others to diagnose; what it may still tell: "
+    "quantmedic explain share.",
+)
+@rule_options.only("folders", "thresholds")
 def show(
-    case: Path,
+    case: Path | None,
     layer: str | None,
     data_sets: bool,
     loss_budget: bool,
+    environment: bool,
+    anonymous: Path | None,
     csv_file: str | None,
     choice: TableOptions,
     rules: RuleOptions,
@@ -88,7 +112,17 @@ def show(
       quantmedic show report --layer /stem/conv/Conv
       quantmedic show report --table all --csv layers.csv
       quantmedic show report --loss-budget
+      quantmedic show report --anonymous shared.case
+      quantmedic show --environment
     """
+    if environment:
+        _show_environment()
+        return
+    if case is None:
+        raise click.UsageError("which CASE? Give a case file or the folder of a report, or --environment")
+    if anonymous is not None:
+        _write_anonymous(case, anonymous)
+        return
     if csv_file is not None and (layer is not None or data_sets):
         raise click.UsageError("--csv writes the table of layers, or the budget; leave out --layer and --data-sets")
     inspection = inspect(load_case(case), rules_in_force(rules))
@@ -118,6 +152,22 @@ def show(
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDTH
     lines = tables.table_lines(layers, limit=choice.limit, width=max(width, WIDTH))
     print_report(terminal_text(lines, ascii_only=ascii_only()))
+
+
+def _show_environment() -> None:
+    from quantmedic.api.environment import environment_lines  # loads what measures, which tables need not
+
+    for line in environment_lines():
+        print_line(line)
+
+
+def _write_anonymous(source: Path, output: Path) -> None:
+    from quantmedic.api.anonymity import anonymize  # as slow
+
+    path = case_path(output)
+    save_case(anonymize(source), path)
+    print_line(f"wrote {path} ({size_text(path.stat().st_size)})")
+    print_line(f"what it shows: quantmedic diagnose {path}; what it may still tell: quantmedic explain share")
 
 
 def _show_budget(diagnosis: Diagnosis, csv_file: str | None) -> None:

@@ -7,6 +7,11 @@ _OVER_TIME = (
 )
 #: What to do instead, by what is typed after ``quantmedic``: a command, or a command and its option.
 SUCCESSORS = {
+    "record": "quantmedic collect FLOAT QUANT -v VAL --outputs-only FILE writes them",
+    "case": "quantmedic show CASE --anonymous FILE writes a case for others",
+    "baseline": "quantmedic check CASE --write-baseline FILE keeps findings, --prune-baseline removes what is gone",
+    "doctor": "quantmedic show --environment",
+    "completion": "quantmedic --completion SHELL",
     "report": "quantmedic diagnose CASE judges a stored case again, quantmedic diagnose FOLDER all shards in it",
     "weights": "quantmedic diagnose FLOAT QUANT --weights-only compares the weights of two checkpoints, --tokens FILE "
     "runs them too",

@@ -126,6 +126,7 @@ KINDS: Mapping[str, Mapping[str, Any]] = {
     "limit": {"type": Limit()},
     "bytes": {"type": Bytes()},
     "share": {"type": click.FloatRange(0, 1, min_open=True)},
+    "baseline": {"type": OutputFile(".json")},
     "model": {"type": OutputFile(".onnx", ".tflite", ".xml")},
     "folder": {"type": OutputFolder()},
     "day": {"type": Day()},

@@ -25,7 +25,7 @@ from quantmedic.reports.text import count, decibels, measure, name, number, visi
 
 MESSAGE_LIMIT = 300
 GATES_NAMED = 3
-PRUNE, WRITE = "quantmedic baseline prune", "quantmedic baseline write CASE"
+PRUNE, WRITE = "quantmedic check CASE --prune-baseline", "quantmedic check CASE --write-baseline FILE"
 #: What a status is called, and its mark: a word of at most four letters, and a sign that needs no colour.
 WORDS: Mapping[GateStatus, str] = {
     "pass": "pass",

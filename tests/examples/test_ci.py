@@ -220,7 +220,7 @@ def test_manual_shows_what_the_command_prints(project: Callable[..., Path], tmp_
     models = ("models/float.onnx", "models/int8.onnx")
     data = ("-r", "data/calibration.npz", "-v", "data/validation.npz")
     assert quantmedic(healthy, "collect", *models, *data, "-o", case).returncode == 0
-    assert quantmedic(folder, "baseline", "write", case).returncode == 0
+    assert quantmedic(folder, "check", case, "--write-baseline", "quantmedic-baseline.json").returncode == 0
     done = quantmedic(folder, *command.removeprefix("$ quantmedic ").split())
     assert done.returncode == 1, done.stderr
     shown, _, wrote = done.stdout.partition("wrote ")

@@ -21,7 +21,7 @@ _STATIC = (f"check {_BOTH} --static",)
 _LITE = (f"collect float.tflite int8.tflite -v x.npz {_ONE} --no-attribution -o out/x.case",)
 _IR = (f"collect float.xml int8.xml -v x.npz {_ONE} --no-attribution -o out/x.case",)
 _CHECK = ("check x.case",)
-_RECORD = f"record {_BOTH} -v x.npz -o out/recorded.npz"
+_RECORD = f"collect {_BOTH} -v x.npz --outputs-only out/recorded.npz"
 _SHOW = ("show x.case", "show x.case --table all", "show x.case --loss-budget", "compare x.case good.case")
 _RULES = ("rules lint rules", "rules test rules")
 _JSON = "-o out/r --format json"
@@ -53,7 +53,7 @@ _SPEAK = (f"diagnose lm lm4 --tokens t.jsonl {_ONE} {_JSON}", f"check lm lm4 --t
 #: Commands that write reports of several files.
 _WRITTEN = (
     f"diagnose x.case {_JSON}",
-    "report x.case -o out/r",
+    "diagnose x.case -o out/r",
     "compare good.case x.case -o out/r",
     f"sensitivity {_BOTH} -v x.npz -o out/r",
     f"fallback {_BOTH} -v x.npz --min-sqnr 30 -o out/r",
@@ -69,10 +69,10 @@ _WORDS = (
     "rules new wide-input-range -o out/n",
     "rules thresholds",
     "explain D005",
-    "doctor",
+    "show --environment",
     "completion bash",
-    "case anonymize x.case -o out/a.case",
-    "baseline write x.case -o out/b.json",
+    "show x.case --anonymous out/a.case",
+    "check x.case --write-baseline out/b.json",
     "import deploy.yaml -o out/i.case",
     f"diagnose x.case {_JSON}",
     f"weights float gptq {_ONE} {_JSON}",
@@ -101,7 +101,7 @@ _QUANTIZED = ("qdq.onnx", "wide.onnx", "qop.onnx")
 OWN = (
     _PAIR,
     (
-        *(*_WHOLE, "baseline write out/x.case -o out/b.json"),
+        *(*_WHOLE, "check out/x.case --write-baseline out/b.json"),
         *(f"{_COLLECT}x.npz --batch-size 2 --shard {k}/2 -o out/{k}.case" for k in (1, 2)),
         f"{_COLLECT}x.npz -o out/begun.case",
         f"sensitivity {_BOTH} -v x.npz -o out",
@@ -187,10 +187,14 @@ def _data() -> Iterator[Target]:
 def _cases() -> Iterator[Target]:
     zips = files.mutate_zip
     yield Target("case", 9, _CASE, "x.case", zips, (*_SHOW, *_CHECK, "compare good.case x.case"))
-    written = ("baseline write x.case -o out/b.json", f"diagnose x.case {_JSON}", f"compare good.case x.case {_JSON}")
+    written = (
+        "check x.case --write-baseline out/b.json",
+        f"diagnose x.case {_JSON}",
+        f"compare good.case x.case {_JSON}",
+    )
     yield Target("case", 1, _CASE, "x.case", zips, written)
-    yield Target("case", 1, _CASE, "x.case", zips, ("case anonymize x.case -o out/a.case",))
-    before = (f"report good.case --previous x.case {_JSON}", "check good.case --baseline x.case")
+    yield Target("case", 1, _CASE, "x.case", zips, ("show x.case --anonymous out/a.case",))
+    before = (f"diagnose good.case --previous x.case {_JSON}", "check good.case --baseline x.case")
     yield Target("case", 1, _CASE, "x.case", zips, before)
     unfinished = _PAIR | {"out/x.case": "begun.case"}
     yield Target("case", 1, unfinished, "out/x.case", zips, (f"{_COLLECT}x.npz --resume",))
@@ -207,7 +211,7 @@ def _policies() -> Iterator[Target]:
     yield Target("rules", 0.4, _OWN_RULES, "rules/U001.md", mutate_lines, (*_RULES, *read[2:]))
     limits = ("show x.case --thresholds t.yaml", "rules thresholds --thresholds t.yaml")
     yield Target("thresholds", 4, _CASE | {"t.yaml": "thresholds.yaml"}, "t.yaml", mutate_yaml, limits)
-    policy = (*_CHECK, "check x.case --strict", "baseline write x.case -o out/b.json")
+    policy = (*_CHECK, "check x.case --strict", "check x.case --write-baseline out/b.json")
     yield Target("policy", 5, _CASE | {"quantmedic.toml": "policy.toml"}, "quantmedic.toml", mutate_toml, policy)
     yield Target("policy", 2, _CASE | {"pyproject.toml": "project.toml"}, "pyproject.toml", mutate_toml, policy)
     named = ("check x.case --config p.toml",)
@@ -218,8 +222,12 @@ def _policies() -> Iterator[Target]:
         "baseline", 5, _CASE | {"b.json": "b.json"}, "b.json", mutate_json, ("check x.case --baseline b.json",)
     )
     kept = _CASE | {"out/b.json": "b.json"}
-    yield Target("baseline", 0.5, kept, "out/b.json", mutate_json, ("baseline prune x.case --baseline out/b.json",))
-    yield Target("baseline", 0.5, kept, "x.case", files.mutate_zip, ("baseline prune x.case --baseline out/b.json",))
+    yield Target(
+        "baseline", 0.5, kept, "out/b.json", mutate_json, ("check x.case --prune-baseline --baseline out/b.json",)
+    )
+    yield Target(
+        "baseline", 0.5, kept, "x.case", files.mutate_zip, ("check x.case --prune-baseline --baseline out/b.json",)
+    )
 
 
 def _folders(seeds: Seeds) -> Iterator[Target]:

@@ -253,17 +253,17 @@ class TestBaseline:
     def test_its_life(self, run: Check, cases: Path, tmp_path: Path) -> None:
         policy(tmp_path, '[check]\nbaseline = "known.json"\n')
         missing = run("check", cases / "patient.case")
-        assert missing.returncode == 1 and "quantmedic baseline write CASE" in missing.stdout
+        assert missing.returncode == 1 and "quantmedic check CASE --write-baseline FILE" in missing.stdout
         asked = run("check", cases / "patient.case", "--baseline", "known.json")
         assert asked.returncode == 2 and "no such baseline" in asked.stderr
-        written = run("baseline", "write", cases / "patient.case")
+        written = run("check", cases / "patient.case", "--write-baseline", "quantmedic-baseline.json")
         assert written.returncode == 0 and "known.json" in written.stdout
         bytes_before = (tmp_path / "known.json").read_bytes()
         assert run("check", cases / "patient.case").returncode == 0
         healed = run("check", cases / "healthy.case")
-        assert healed.returncode == 0 and "baseline prune" in healed.stdout
+        assert healed.returncode == 0 and "--prune-baseline" in healed.stdout
         assert (tmp_path / "known.json").read_bytes() == bytes_before
-        pruned = run("baseline", "prune", cases / "healthy.case")
+        pruned = run("check", cases / "healthy.case", "--prune-baseline")
         assert pruned.returncode == 0 and "4 findings are gone, 0 left" in pruned.stdout
         assert run("check", cases / "patient.case").returncode == 1
 
@@ -284,9 +284,9 @@ class TestBaseline:
             assert done.returncode == 2 and word in done.stderr and "Traceback" not in done.stderr
 
     def test_prune_adds_nothing(self, run: Check, cases: Path, tmp_path: Path) -> None:
-        run("baseline", "write", cases / "healthy.case", "-o", "known.json")
+        run("check", cases / "healthy.case", "--write-baseline", "known.json")
         before = (tmp_path / "known.json").read_bytes()
-        done = run("baseline", "prune", cases / "patient.case", "--baseline", "known.json")
+        done = run("check", cases / "patient.case", "--prune-baseline", "--baseline", "known.json")
         assert done.returncode == 0 and (tmp_path / "known.json").read_bytes() == before
 
 

@@ -187,7 +187,7 @@ def test_an_unknown_word_leads_to_the_pages_that_have_it():
 
 @pytest.mark.thorough
 def test_doctor_tells_versions_and_cpu():
-    done = run("doctor")
+    done = run("show", "--environment")
     assert done.returncode == 0
     assert "onnxruntime" in done.stdout and "VNNI" in done.stdout
 
@@ -197,7 +197,7 @@ COMPLETIONS = (
     (["quantmedic", "dia"], ["diagnose"]),
     (["quantmedic", ""], COMMANDS),
     (["quantmedic", "rules", "ne"], ["new"]),
-    (["quantmedic", "completion", "zs"], ["zsh"]),
+    (["quantmedic", "--completion", "zs"], ["zsh"]),
     (["quantmedic", "check", "--warn"], ["--warn-only"]),
     (["quantmedic", "diagnose", "a.case", "--format", "json", "--format", "j"], ["json"]),
 )
@@ -236,7 +236,7 @@ def test_the_command_answers_every_shell() -> None:
         # Releases of click tell fish what they offer in two ways.
         ("fish", {"COMP_WORDS": "quantmedic fal", "COMP_CWORD": "fal"}, r"plain[,\n]fallback[\t\n]"),
     ):
-        assert "_QUANTMEDIC_COMPLETE" in run("completion", shell).stdout
+        assert "_QUANTMEDIC_COMPLETE" in run("--completion", shell).stdout
         done = run_quantmedic(env={**os.environ, "_QUANTMEDIC_COMPLETE": f"{shell}_complete", **asked})
         assert re.match(answer, done.stdout) and not done.stderr, shell
 
@@ -319,7 +319,7 @@ def test_bad_input_is_named_and_nothing_is_half_written(pair, good, tmp_path):
     lines = {f"diagnose FLOAT QUANT {options}": words for options, words in BAD_OPTIONS.items()}
     lines |= {f"diagnose {models} -v good.npz": words for models, words in BAD_MODELS.items()}
     models = {"FLOAT": str(pair[0]), "QUANT": str(pair[1])}
-    for line, words in (lines | {"report x.case": ["x.case"]}).items():
+    for line, words in (lines | {"diagnose x.case": ["x.case"]}).items():
         done = run(*(models.get(word, word) for word in line.split()), cwd=tmp_path)
         assert done.returncode == 2, (line, done.stdout, done.stderr)
         assert "Traceback" not in done.stderr and "error" in done.stderr.lower()

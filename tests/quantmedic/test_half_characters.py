@@ -52,11 +52,11 @@ def folder(patient_case: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 OUTPUTS = (
     "show x.case --table all",
-    "report x.case -o out --format html --format markdown --format json --format png",
+    "diagnose x.case -o out --format html --format markdown --format json --format png",
     "check x.case -o out --format sarif --format junit --format markdown --format json",
     "check x.case --format junit -o out",
     "compare x.case sound.case -o out",
-    "baseline write x.case -o b.json",
+    "check x.case --write-baseline b.json",
     "check x.case --baseline b.json",
     "show x.case --csv layers.csv",
 )

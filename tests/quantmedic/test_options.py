@@ -137,11 +137,11 @@ class TestFolderOfAReport:
         monkeypatch.chdir(tmp_path)
         Path("calibration.cache").write_text("TRT-8601-EntropyCalibration2\nimages: 3c010a14\n", encoding="utf-8")
         for line in (
-            "report CASE --previous CASE --format json",
+            "diagnose CASE --previous CASE --format json",
             "show CASE",
             "compare CASE CASE",
             "check CASE --warn-only --baseline CASE --previous CASE",
-            "baseline write CASE -o known.json",
+            "check CASE --write-baseline known.json",
             "import CASE calibration.cache -o merged.case",
         ):
             by_folder, by_file = (

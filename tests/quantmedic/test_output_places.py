@@ -41,11 +41,11 @@ PLACES = {
     "fallback PAIR --min-sqnr 30 -o file": "the output folder is a file",
     "calibrations float.onnx -v val.npz -r r.npz -o file": "is a file",
     "debugger PAIR -o folder": "is a folder, not a file",
-    "report c.case -o file": "the output folder is a file",
+    "diagnose c.case -o file": "the output folder is a file",
     "collect PAIR -o loop": "the output is a link",
-    "record PAIR -o loop": "the output is a link",
-    "record PAIR -o loop/r.npz": "leads nowhere",
-    "report c.case -o loop": "leads nowhere",
+    "collect PAIR --outputs-only loop": "the output is a link",
+    "collect PAIR --outputs-only loop/r.npz": "leads nowhere",
+    "diagnose c.case -o loop": "leads nowhere",
     "fix PAIR -o fixed.onnx --report loop/r": "leads nowhere",
 }
 
@@ -101,7 +101,7 @@ def test_what_is_read_is_never_written_over(folder: Path) -> None:
         "import x.case deploy.yaml -o x.case",
         "fix PAIR -o int8.onnx",
         "diagnose PAIR --write-fixed float.onnx",
-        "baseline write known.json -o known.json",
+        "check known.json --write-baseline known.json",
         "debugger PAIR --denylist @names.csv -o names.csv",
     ):
         error = call(line)
@@ -114,7 +114,7 @@ def test_a_name_of_another_kind_of_file_is_refused() -> None:
         ("collect PAIR -o file.npz", "file.case"),
         ("import deploy.yaml -o file.html", "file.case"),
         ("fix PAIR -o file.npz", "file.onnx"),
-        ("baseline write x.case -o file.case", "file.json"),
+        ("check x.case --write-baseline file.case", "file.json"),
     ):
         error = call(line)
         assert isinstance(error, OutputError) and "named like a file of another kind" in error.message

@@ -11,7 +11,7 @@ from builders.onnx_models import Net, qdq, random
 from click.testing import CliRunner
 
 import quantmedic
-from quantmedic.cli.record import record
+from quantmedic.cli.collect import collect as record
 from quantmedic.engine.errors import DataError
 from quantmedic.engine.formulas.derive import derive
 from quantmedic.engine.rules.evaluate import evaluate
@@ -31,7 +31,9 @@ def pair(folder: Path) -> list[str]:
 
 
 def recorded(folder: Path, paths: list[str]) -> Path:
-    told = CliRunner().invoke(record, [*paths, "-v", str(folder / "val.npz"), "-o", str(folder / "here.npz")])
+    told = CliRunner().invoke(
+        record, [*paths, "-v", str(folder / "val.npz"), "--outputs-only", str(folder / "here.npz")]
+    )
     assert told.exit_code == 0, told.output
     assert told.output.startswith("24 samples by onnxruntime ")
     return folder / "here.npz"
@@ -99,7 +101,7 @@ def test_a_damaged_description_is_said(tmp_path: Path) -> None:
 
 
 def test_nothing_is_recorded_without_samples(tmp_path: Path) -> None:
-    told = CliRunner().invoke(record, [*pair(tmp_path), "-o", str(tmp_path / "here.npz")])
+    told = CliRunner().invoke(record, [*pair(tmp_path), "--outputs-only", str(tmp_path / "here.npz")])
     assert isinstance(told.exception, DataError) and "outputs of what" in str(told.exception)
     assert not (tmp_path / "here.npz").exists()
 
@@ -110,7 +112,7 @@ def test_one_file_twice_is_no_pair(tmp_path: Path) -> None:
     copy = tmp_path / "copy.onnx"
     copy.write_bytes(Path(float_model).read_bytes())
     told = CliRunner().invoke(
-        record, [float_model, str(copy), "-v", str(tmp_path / "val.npz"), "-o", str(tmp_path / "here.npz")]
+        record, [float_model, str(copy), "-v", str(tmp_path / "val.npz"), "--outputs-only", str(tmp_path / "here.npz")]
     )
     assert isinstance(told.exception, DataError) and "both are the same file" in str(told.exception)
     assert not (tmp_path / "here.npz").exists()

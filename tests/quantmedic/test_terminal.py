@@ -72,7 +72,7 @@ def hostile_case(patient_case: Path, tmp_path_factory: pytest.TempPathFactory) -
 
 
 OUTPUTS = (
-    "report CASE --output report --verbose",
+    "diagnose CASE --output report --verbose",
     "check CASE --verbose",
     "show CASE --table all",
     "show CASE --layer 1",
@@ -88,12 +88,11 @@ MORE_OUTPUTS = (
     "show CASE --loss-budget",
     "show CASE --table all --csv -",
     "show CASE --layer none",
-    "baseline write CASE",
-    "baseline prune CASE",
+    "check CASE --write-baseline known.json",
     "check CASE --baseline quantmedic-baseline.json --verbose",
     "check CASE --baseline OTHER --verbose",
     "compare CASE CASE",
-    "report CASE --output report --previous OTHER",
+    "diagnose CASE --output report --previous OTHER",
 )
 
 
@@ -184,7 +183,7 @@ def refuse_files(here: Path, attack: str) -> None:
     (here / "list.yaml").write_text(f"- {quoted}\n")
     refused("rules", "thresholds", "--thresholds", "list.yaml")
     (here / "baseline.json").write_text(json.dumps({attack: [{attack: attack}], "findings": [{"rule": attack}]}))
-    refused("baseline", "prune", "none.case", "--baseline", "baseline.json")
+    refused("check", "none.case", "--prune-baseline", "--baseline", "baseline.json")
     (here / "settings.json").write_text(json.dumps({attack: {attack: attack}}))
     refused("import", "settings.json")
     (here / "text.log").write_text(attack, encoding="utf-8", errors="replace")

@@ -109,7 +109,7 @@ def test_the_page_tells_what_the_gate_rests_on(proven: Diagnosis, manuals: Mappi
         "Worse, baseline 22",
         "Exempted swish is fixed in the accelerator, VIS-214 (until 2026-11-30)",
         "! expired 314 days ago",
-        "10 known, 1 new, 1 worse, 1 gone. quantmedic baseline prune",
+        "10 known, 1 new, 1 worse, 1 gone. quantmedic check CASE --prune-baseline",
         "W003 features.9.conv",
         "1 of 3 layers is exempted: swish is fixed in the accelerator, VIS-214 (until 2026-11-30).",
     ):

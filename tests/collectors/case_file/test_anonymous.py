@@ -42,7 +42,7 @@ def texts_of(case: Path) -> bytes:
 @pytest.fixture(scope="module")
 def shared(patient_case: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("shared") / "shared.case"
-    done = CliRunner().invoke(cli, ["case", "anonymize", str(patient_case), "-o", str(path)])
+    done = CliRunner().invoke(cli, ["show", str(patient_case), "--anonymous", str(path)])
     assert done.exit_code == 0, done.output
     return path
 
@@ -209,5 +209,5 @@ def test_a_case_of_weights_alone_without_checksums() -> None:
 
 def test_the_output_does_not_replace_the_case(patient_case: Path) -> None:
     before = patient_case.read_bytes()
-    done = CliRunner().invoke(cli, ["case", "anonymize", str(patient_case), "-o", str(patient_case)])
+    done = CliRunner().invoke(cli, ["show", str(patient_case), "--anonymous", str(patient_case)])
     assert done.exit_code != 0 and patient_case.read_bytes() == before
