@@ -1,6 +1,6 @@
 """Functions of ``scipy.special``, which is imported when the first of them is called.
 
-It takes 0.2 seconds, a third of the time in which ``quantmedic rules`` starts: rules name formulas and call none.
+It takes 0.2 seconds, a third of the time in which the rules are listed: they name formulas and call none.
 """
 
 from importlib import import_module

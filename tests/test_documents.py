@@ -82,7 +82,7 @@ class CollectArguments(TypedDict, total=False):
 
 '''
 #: Options that are parameters of their own, or belong to another function, and one that Python takes in two forms.
-NOT_ARGUMENTS = {"representative", "validation", "folders", "select", "ignore", "thresholds", "threshold_file"}
+NOT_ARGUMENTS = {"representative", "validation", "folders", "select", "ignore", "thresholds"}
 TWO_FORMS = {"preprocessing": '"Preprocessing | Mapping[Role, Preprocessing] | None"'}
 
 

@@ -384,7 +384,11 @@ def _page(rule: Rule, page: str | None) -> Iterable[Remark]:
     if page is None:
         beside = str(rule.path.with_suffix(".md")) if rule.path is not None else f"{rule.id}.md"
         yield Remark(
-            "error", rule.id, "it has no page", (beside,), "write one with examples: quantmedic rules new --help"
+            "error",
+            rule.id,
+            "it has no page",
+            (beside,),
+            "write one with examples: quantmedic explain --new-rule --help",
         )
         return
     kinds = {example.kind for example in page_examples(page, rule.id)}

@@ -113,7 +113,7 @@ class RuleBase(Data):
                 raise RuleError(
                     f"unknown threshold {name!r:.80}{suggest(str(name), changed)}",
                     where=origin,
-                    help="list the thresholds with: quantmedic rules thresholds",
+                    help="list the thresholds with: quantmedic explain --list thresholds",
                 )
             number = _as_number(value)
             if number is None:
@@ -133,7 +133,7 @@ class RuleBase(Data):
                 known = [rule.id for rule in self.rules] + [rule.name for rule in self.rules]
                 raise RuleError(
                     f"no rule matches {selector!r}{suggest(selector, known)}",
-                    help="list the rules with: quantmedic rules",
+                    help="list the rules with: quantmedic explain --list rules",
                 )
         kept = [r for r in self.rules if not select or any(matches(r, s) for s in select)]
         ignored = [r for r in kept if any(matches(r, s) for s in ignore)]

@@ -25,6 +25,7 @@ class CollectArguments(TypedDict, total=False):
     metric_output: str | None
     metric_options: Mapping[str, str] | None
     tokens: TokenSource | None
+    weights_only: bool
     text_length: int | None
     mode: MeasuringMode
     batch_size: int | None

@@ -184,7 +184,7 @@ def lint_rules(folders: Sequence[Path]) -> tuple[RuleBase, list[Rule], list[Rema
         raise RuleError(
             "no rule was found",
             where=[str(folder) for folder in folders],
-            help=f"write one with: quantmedic rules new my-rule-name --output {folders[0]}",
+            help=f"write one with: quantmedic explain --new-rule my-rule-name --output {folders[0]}",
         )
     remarks = [Remark("error", None, error.message, error.where, error.help) for error in refused]
     return base, own, remarks + lint(base, _pages(own), builtin)

@@ -229,4 +229,4 @@ def _where_else(wanted: str, base: RuleBase, pages: Mapping[str, str]) -> str:
     on = [name.removeprefix("general/") for name in general_first if word.search(pages[name])][:5]
     said = [f"did you mean {', '.join(near)}?"] if near else []
     said += [f"the word stands on the pages {', '.join(on)}"] if on else []
-    return "; ".join(said) or "quantmedic explain index lists all pages, quantmedic rules the rules"
+    return "; ".join(said) or "quantmedic explain index lists all pages, quantmedic explain --list rules the rules"

@@ -563,8 +563,10 @@ class RuleOptions:
     folders: Annotated[Sequence[str | Path], Option("Folder of your rules; repeat.", "--rules", "FOLDER")] = ()
     select: Annotated[Sequence[str], Option("Judge only these: id, prefix, name or family.", takes="RULE")] = ()
     ignore: Annotated[Sequence[str], Option("Leave these out; they are listed as ignored.", takes="RULE")] = ()
-    thresholds: Annotated[Sequence[str], Option("Override a threshold; repeat.", "--threshold", "NAME=VALUE")] = ()
-    threshold_file: Annotated[Path | None, Option("The same from a YAML file.", "--thresholds", "FILE")] = None
+    thresholds: Annotated[
+        Sequence[str],
+        Option("Override a threshold, or those in a YAML file; repeat.", "--threshold", "NAME=VALUE|FILE"),
+    ] = ()
 
 
 @dataclass(frozen=True)

@@ -35,18 +35,22 @@ _XQUANT_ERRORS: Mapping[str, Callable[[float], dict[str, float]]] = {
 }
 
 
-def apply_thresholds(base: RuleBase, file: Path | None, options: Sequence[str]) -> RuleBase:
-    """Override thresholds from a YAML file, then from ``NAME=VALUE`` options.
+def apply_thresholds(base: RuleBase, options: Sequence[str]) -> RuleBase:
+    """Override thresholds from YAML files, then from ``NAME=VALUE`` options.
 
     Raises:
-        RuleError: The file cannot be read, an option is not ``NAME=VALUE``, or a name or value is unknown.
+        RuleError: A file cannot be read, an option is neither, or a name or value is unknown.
     """
-    if file is not None:
+    for file in (Path(text) for text in options if "=" not in text):
         values = read_yaml(file)
         if not isinstance(values, dict):
             raise RuleError("a threshold file holds one mapping of names to numbers", where=str(file))
         base = base.with_thresholds(translate(values), str(file.name))
-    return base.with_thresholds(translate(dict(_parse_threshold(text) for text in options)), "command line")
+    return base.with_thresholds(translate(dict(map(_parse_threshold, filter(_is_setting, options)))), "command line")
+
+
+def _is_setting(text: str) -> bool:
+    return "=" in text
 
 
 def rules_in_force(options: RuleOptions, load: Callable[[Sequence[str | Path]], RuleBase] = load_rulebase) -> RuleBase:
@@ -59,7 +63,7 @@ def rules_in_force(options: RuleOptions, load: Callable[[Sequence[str | Path]], 
     Raises:
         RuleError: A rule cannot be used, a threshold is unknown, or nothing has a name that was selected or ignored.
     """
-    base = apply_thresholds(load(options.folders), options.threshold_file, options.thresholds)
+    base = apply_thresholds(load(options.folders), options.thresholds)
     return base.choose(options.select, options.ignore)
 
 
@@ -88,9 +92,7 @@ def _quantize_errors(value: object) -> dict[str, float]:
 
 
 def _parse_threshold(text: str) -> tuple[str, object]:
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise RuleError(f"a threshold is NAME=VALUE, not {text!r}", where="--threshold")
+    name, _, value = text.partition("=")
     try:
         return name.strip(), parse_yaml(value, f"--threshold {name.strip()}")
     except NotYaml as error:

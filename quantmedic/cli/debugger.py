@@ -83,11 +83,11 @@ def _steps(text: str) -> float:
     except ValueError as error:
         raise click.BadParameter(
             f"{text!r} is no number; write an error in steps, such as 0.5, or NAME=VALUE "
-            "(quantmedic rules --thresholds lists the names)"
+            "(quantmedic explain --list thresholds lists the names)"
         ) from error
 
 
-suspect_options = rule_options.only("folders", "thresholds", "threshold_file").replacing(
+suspect_options = rule_options.only("folders", "thresholds").replacing(
     thresholds=option(
         "--threshold",
         "thresholds",

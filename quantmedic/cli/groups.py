@@ -196,19 +196,20 @@ def declared_group(
     """The options that the fields of a dataclass declare; ``build`` makes its value of them, by default the class."""
     declared = declared_options(kind)
     options = {
-        field.name: _option_of(field.name, _plain_type(field.type), field.default, declared[field.name], title)
+        field.name: _option_of(
+            field.name, _last_type(field.type.__origin__), field.default, declared[field.name], title
+        )
         for field in fields(kind)  # type: ignore[arg-type]  # a dataclass
         if field.name in declared and declared[field.name].typed
     }
     return OptionGroup(name, build or kind, options)
 
 
-def _plain_type(annotation: Any) -> object:
-    """The type of a field without what it declares and without None; of several, the last."""
-    declared = annotation.__origin__
-    if get_origin(declared) not in (Union, UnionType):
-        return declared
-    return [each for each in get_args(declared) if each is not type(None)][-1]
+def _last_type(kind: object) -> object:
+    """A type, of several the last one that is not None."""
+    if get_origin(kind) not in (Union, UnionType):
+        return kind
+    return [each for each in get_args(kind) if each is not type(None)][-1]
 
 
 def _option_of(name: str, kind: object, default: object, declared: Option, title: str) -> Decorator:
@@ -228,7 +229,7 @@ def _settings_of(kind: object) -> Mapping[str, Any]:
     if origin is Literal:
         return {"type": click.Choice(get_args(kind))}
     if isinstance(origin, type) and issubclass(origin, Sequence | Mapping):
-        return {"multiple": True}
+        return {"multiple": True, **_settings_of(_last_type(get_args(kind)[0]))}
     return _OF_TYPES.get(kind, {}) if isinstance(kind, type) else {}
 
 

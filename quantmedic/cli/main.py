@@ -43,8 +43,7 @@ COMMANDS = {
     ),
     "debugger": LazyCommand("quantmedic.cli.debugger:debugger", "Measure each quantized operator alone, as LiteRT's."),
     "show": LazyCommand("quantmedic.cli.show:show", "Print the tables of a case: layers, one layer, data sets."),
-    "explain": LazyCommand("quantmedic.cli.rules:explain", "Print the manual page of a rule, cause, fact or topic."),
-    "rules": LazyCommand("quantmedic.cli.rules:rules", "List the rules; write and test your own."),
+    "explain": LazyCommand("quantmedic.cli.explain:explain", "Print the manual page of a rule, cause, fact or topic."),
 }
 
 

@@ -7,6 +7,7 @@ _OVER_TIME = (
 )
 #: What to do instead, by what is typed after ``quantmedic``: a command, or a command and its option.
 SUCCESSORS = {
+    "rules": "quantmedic explain --list rules|thresholds|facts, --new-rule NAME or --test-rules FOLDER",
     "record": "quantmedic collect FLOAT QUANT -v VAL --outputs-only FILE writes them",
     "case": "quantmedic show CASE --anonymous FILE writes a case for others",
     "baseline": "quantmedic check CASE --write-baseline FILE keeps findings, --prune-baseline removes what is gone",
@@ -39,6 +40,7 @@ SUCCESSORS = {
 MEANT = {
     "--representative": ("--cal", "--calib", "--calib-data", "--calibration", "--calibration-data"),
     "--validation": ("--data", "--dataset", "--eval", "--test", "--val"),
+    "--threshold": ("--thresholds", "--threshold-file"),
     "--output": ("--out", "--out-dir", "--output-dir"),
 }
 

@@ -160,7 +160,7 @@ def apply_policy(base: RuleBase, file: PolicyFile) -> RuleBase:
     """
     choice = file.policy.rules
     unknown = chain(_unknown_rules(base, file.policy), _refused_thresholds(base, file.policy.thresholds))
-    refuse(file, unknown, help="list them: quantmedic rules, or quantmedic rules thresholds")
+    refuse(file, unknown, help="list them: quantmedic explain --list rules, or quantmedic explain --list thresholds")
     chosen = base.choose(choice.select, choice.ignore)
     idle = (
         Mistake(("check", "fail_on", "rules", number), f"{in_quotes(rule)} is to fail, but [rules] leaves it out")

@@ -107,7 +107,7 @@ def _column_key(asked: str, known: dict[str, Column], role: Role) -> str:
     for found in (ends, judged):
         if len(found) == 1:
             return found[0]
-    listed = "quantmedic rules facts --scope layer lists them"
+    listed = "quantmedic explain --list facts --scope layer lists them"
     if ends:
         raise QuantmedicError(f"{asked!r} is the end of {len(ends)} columns", where=ends[:6], help="write one in full")
     if name in fact_paths("layer") or name.replace("variance", "std") in fact_paths("layer"):

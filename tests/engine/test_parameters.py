@@ -29,7 +29,7 @@ def test_options_become_parameters() -> None:
         ("are last, pass --layout NHWC", "are last, pass quantmedic.Preprocessing(layout=NHWC)"),
         ("--stage a=float.onnx --stage b=x.onnx", 'stages={"a": "float.onnx"} stages={"b": "x.onnx"}'),
         ("leave --static out", "leave collect_static out"),
-        ("with: quantmedic rules new x --rules y", "with: quantmedic rules new x --rules y"),
+        ("with: quantmedic explain --new-rule x --rules y", "with: quantmedic explain --new-rule x --rules y"),
         ("pip install --upgrade quantmedic", "pip install --upgrade quantmedic"),
         ("the array a--b", "the array a--b"),
     ]:

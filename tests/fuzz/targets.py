@@ -23,7 +23,7 @@ _IR = (f"collect float.xml int8.xml -v x.npz {_ONE} --no-attribution -o out/x.ca
 _CHECK = ("check x.case",)
 _RECORD = f"collect {_BOTH} -v x.npz --outputs-only out/recorded.npz"
 _SHOW = ("show x.case", "show x.case --table all", "show x.case --loss-budget", "compare x.case good.case")
-_RULES = ("rules lint rules", "rules test rules")
+_RULES = ("explain --test-rules rules",)
 _JSON = "-o out/r --format json"
 #: Searches and repairs: each measures the pair, and then it or copies of it again and again.
 _SEARCHES = (
@@ -63,14 +63,14 @@ _WRITTEN = (
 #: Every command, for hostile words.
 _WORDS = (
     *(*_WHOLE, *_CHECK, *_SHOW[:1], *_SHOW[3:], *_SEARCHES[:6:2], *_STATIC, _CALIBRATIONS, _RECORD),
-    "rules",
-    "rules facts conv",
-    "rules lint rules",
-    "rules new wide-input-range -o out/n",
-    "rules thresholds",
+    "explain --list rules",
+    "explain --list facts conv",
+    "explain --test-rules rules",
+    "explain --new-rule wide-input-range -o out/n",
+    "explain --list thresholds",
     "explain D005",
     "show --environment",
-    "completion bash",
+    "--completion bash",
     "show x.case --anonymous out/a.case",
     "check x.case --write-baseline out/b.json",
     "import deploy.yaml -o out/i.case",
@@ -206,10 +206,10 @@ def _cases() -> Iterator[Target]:
 
 
 def _policies() -> Iterator[Target]:
-    read = "show x.case --rules rules", "rules --rules rules", "explain U001 --rules rules"
+    read = "show x.case --rules rules", "explain --list rules --rules rules", "explain U001 --rules rules"
     yield Target("rules", 1.5, _OWN_RULES, "rules/U001.yaml", mutate_yaml, (*_RULES, *read))
     yield Target("rules", 0.4, _OWN_RULES, "rules/U001.md", mutate_lines, (*_RULES, *read[2:]))
-    limits = ("show x.case --thresholds t.yaml", "rules thresholds --thresholds t.yaml")
+    limits = ("show x.case --threshold t.yaml", "explain --list thresholds --threshold t.yaml")
     yield Target("thresholds", 4, _CASE | {"t.yaml": "thresholds.yaml"}, "t.yaml", mutate_yaml, limits)
     policy = (*_CHECK, "check x.case --strict", "check x.case --write-baseline out/b.json")
     yield Target("policy", 5, _CASE | {"quantmedic.toml": "policy.toml"}, "quantmedic.toml", mutate_toml, policy)

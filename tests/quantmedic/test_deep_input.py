@@ -50,7 +50,7 @@ def test_a_threshold_whose_name_is_no_text_is_refused(tmp_path: Path) -> None:
     for text in ("1: 2", "null: 3", "[1]: 2", "2026-01-01: 1", "? {a: 1}\n: 2"):
         path.write_text(text + "\n")
         with pytest.raises(RuleError, match=r"unknown threshold|not a YAML file"):
-            apply_thresholds(load_rulebase(), path, [])
+            apply_thresholds(load_rulebase(), [str(path)])
 
 
 RUN = {"mode": "one", "unit": 0, "share": None, "sqnr_db": 1.0}
@@ -244,5 +244,5 @@ def test_a_threshold_that_is_no_value_is_refused() -> None:
         ("\ud800", "not a number"),
     ):
         with pytest.raises((RuleError, LimitError), match=says) as caught:
-            apply_thresholds(load_rulebase(), None, [f"activation_zscore={value}"])
+            apply_thresholds(load_rulebase(), [f"activation_zscore={value}"])
         assert len(str(caught.value)) < 500

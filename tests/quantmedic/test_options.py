@@ -19,7 +19,7 @@ from quantmedic.engine.errors import CaseError
 #: Options whose help names what the command writes or prints.
 SAID_PER_COMMAND = {"--output", "-o", "--format", "--quiet", "-q", "--model", "--baseline", "--scope"}
 #: Earlier names of options that have another meaning elsewhere; kept so that scripts run.
-EARLIER_NAMES = {("sensitivity", "--mode"), ("show", "--data"), ("rules", "--thresholds")}
+EARLIER_NAMES = {("sensitivity", "--mode"), ("show", "--data")}
 
 #: Options of which a command takes fewer values than others, and says which.
 FEWER_VALUES = {("calibrations", "--toolchain")}

@@ -153,13 +153,13 @@ def test_options_and_file_names_are_not_raw_in_errors(here: Path) -> None:
         lambda attack: ("check", attack, attack),
         lambda attack: ("check", "none.case", "--config", attack),
         lambda attack: (f"x{attack}",),
-        lambda attack: ("rules", f"--x{attack}"),
-        lambda attack: ("rules", "--select", f"X{attack}"),
-        lambda attack: ("rules", "thresholds", "--threshold", f"{attack}=1"),
-        lambda attack: ("rules", "thresholds", "--thresholds", attack),
+        lambda attack: ("explain", f"--x{attack}"),
+        lambda attack: ("diagnose", "none.case", "--select", f"X{attack}"),
+        lambda attack: ("explain", "--list", "thresholds", "--threshold", f"{attack}=1"),
+        lambda attack: ("explain", "--list", "thresholds", "--threshold", attack),
         lambda attack: ("explain", f"zq{attack}"),
-        lambda attack: ("rules", "lint", attack),
-        lambda attack: ("rules", "new", f"-{attack}"),
+        lambda attack: ("explain", "--test-rules", attack),
+        lambda attack: ("explain", "--new-rule", f"-{attack}"),
         lambda attack: ("import", f"none{attack}"),
         lambda attack: ("diagnose", f"none{attack}", f"none{attack}", "--weights-only"),
         lambda attack: ("check", "none.case", "--today", attack),
@@ -179,9 +179,9 @@ def test_texts_of_files_are_not_raw_in_errors(here: Path) -> None:
 def refuse_files(here: Path, attack: str) -> None:
     quoted = json.dumps(attack)
     (here / "deep.yaml").write_text(f"{quoted}: 1\n")
-    refused("rules", "thresholds", "--thresholds", "deep.yaml")
+    refused("explain", "--list", "thresholds", "--threshold", "deep.yaml")
     (here / "list.yaml").write_text(f"- {quoted}\n")
-    refused("rules", "thresholds", "--thresholds", "list.yaml")
+    refused("explain", "--list", "thresholds", "--threshold", "list.yaml")
     (here / "baseline.json").write_text(json.dumps({attack: [{attack: attack}], "findings": [{"rule": attack}]}))
     refused("check", "none.case", "--prune-baseline", "--baseline", "baseline.json")
     (here / "settings.json").write_text(json.dumps({attack: {attack: attack}}))
@@ -198,19 +198,18 @@ def refuse_files(here: Path, attack: str) -> None:
 def test_rules_of_the_user_are_not_raw(here: Path) -> None:
     fields = [(attack, ("id", "name", "message")[number % 3]) for number, attack in enumerate(ATTACKS)]
     for number, (attack, field) in enumerate(fields):
-        assert said("rules", "new", f"own-{number}-{field}", "--output", "own")[0] == 0
+        assert said("explain", "--new-rule", f"own-{number}-{field}", "--output", "own")[0] == 0
         rule = next(path for path in (here / "own").glob("**/U*.yaml") if f"own-{number}-{field}" in path.read_text())
         harmed, found = re.subn(
             rf"(?m)^{field}: .*", lambda _, f=field, a=attack: f"{f}: {json.dumps(a)}", rule.read_text()
         )
         assert found == 1
         rule.write_text(harmed)
-    for command in ("lint", "test"):
-        _, shown = said("rules", command, "own")
-        assert not raw_places(shown) and "internal error" not in shown, shown
-        spoken_of = {*re.findall(r"U\d+", shown)}
-        assert {f"U{number:03}" for number in range(1, len(fields) + 1)} <= spoken_of
-    assert said("rules", "new", "wide-input-range", "--output", "sound")[0] == 0
+    _, shown = said("explain", "--test-rules", "own")
+    assert not raw_places(shown) and "internal error" not in shown, shown
+    spoken_of = {*re.findall(r"U\d+", shown)}
+    assert {f"U{number:03}" for number in range(1, len(fields) + 1)} <= spoken_of
+    assert said("explain", "--new-rule", "wide-input-range", "--output", "sound")[0] == 0
     page = next((here / "sound").glob("**/U*.md"))
     page.write_text("\n".join([page.read_text(), *ATTACKS, ""]), encoding="utf-8", errors="replace")
     _, shown = said("explain", "wide-input-range", "--rules", "sound")
