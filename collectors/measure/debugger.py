@@ -203,7 +203,7 @@ def debug(
         DataError: The data do not fit, or a function of the user fails.
         ModelError: A model fails on the data, its operators cannot be run by themselves, or none is quantized.
     """
-    require_steps(models, "quantmedic debugger")
+    require_steps(models, "quantmedic search debugger")
     total = dataset.reads(samples)
     first = next(dataset.batches(1, limit=samples))
     table = _Table(models, first, threads)

@@ -39,7 +39,7 @@ from quantmedic.trials.execute import Executor
 from quantmedic.trials.split import BATCH, MAX_SAMPLES, EvenBatches, read_pool
 from quantmedic.version import VERSION
 
-_DATA = "quantmedic calibrations float.onnx --representative rep.npz --validation val.npz"
+_DATA = "quantmedic search calibrations float.onnx --representative rep.npz --validation val.npz"
 
 
 @with_time_limit

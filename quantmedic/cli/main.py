@@ -1,8 +1,8 @@
 """The command line: its commands, and one readable message for every error.
 
-Exit codes: 0 done, 2 could not do its job, 130 Ctrl-C, 143 SIGTERM; `check` and `fallback` have more. A command leaves
-with a code of its own by ``click.exceptions.Exit``: whoever else ends the process, such as a user's function, decides
-nothing.
+Exit codes: 0 done, 2 could not do its job, 130 Ctrl-C, 143 SIGTERM; `check`, `fix`, `search` and `explain` have more. A
+command leaves with a code of its own by ``click.exceptions.Exit``: whoever else ends the process, such as a user's
+function, decides nothing.
 """
 
 import errno
@@ -31,19 +31,16 @@ from quantmedic.engine.errors import QuantmedicError
 COMMANDS = {
     "demo": LazyCommand("quantmedic.cli.measured:demo", "Diagnose an embedded network with a calibration mistake."),
     "diagnose": LazyCommand("quantmedic.cli.diagnose:diagnose", "Measure two models, judge causes, write a report."),
-    "collect": LazyCommand("quantmedic.cli.collect:collect", "Measure only: write a case file that `diagnose` judges."),
-    "import": LazyCommand("quantmedic.cli.import_files:import_", "Read files of a toolchain: settings, logs, tables."),
-    "check": LazyCommand("quantmedic.cli.check:check", "Apply a policy: fail where the quantized model got worse."),
-    "compare": LazyCommand("quantmedic.cli.compare:compare", "Put two cases side by side: what healed, what broke."),
-    "sensitivity": LazyCommand("quantmedic.cli.sensitivity:sensitivity", "Measure what each layer does to the output."),
     "fix": LazyCommand("quantmedic.cli.fix:fix", "Carry out the prescription; write the model if it is better."),
-    "fallback": LazyCommand("quantmedic.cli.fallback:fallback", "Find few layers that leave int8 to meet a goal."),
-    "calibrations": LazyCommand(
-        "quantmedic.cli.calibrations:calibrations", "Find the calibration that suits a float model best."
+    "check": LazyCommand("quantmedic.cli.check:check", "Apply limits or a policy: fail where the model got worse."),
+    "compare": LazyCommand("quantmedic.cli.compare:compare", "Put two cases side by side: what healed, what broke."),
+    "collect": LazyCommand("quantmedic.cli.collect:collect", "Measure only: write a case file that `diagnose` judges."),
+    "search": LazyCommand("quantmedic.cli.search:search", "Search layers to keep in float, or the best calibration."),
+    "import": LazyCommand("quantmedic.cli.import_files:import_", "Read files of a toolchain: settings, logs, tables."),
+    "explain": LazyCommand(
+        "quantmedic.cli.explain:explain", "Print the page of a rule, cause, fact, topic or command."
     ),
-    "debugger": LazyCommand("quantmedic.cli.debugger:debugger", "Measure each quantized operator alone, as LiteRT's."),
     "show": LazyCommand("quantmedic.cli.show:show", "Print the tables of a case: layers, one layer, data sets."),
-    "explain": LazyCommand("quantmedic.cli.explain:explain", "Print the manual page of a rule, cause, fact or topic."),
 }
 
 

@@ -70,7 +70,7 @@ table_options = declared_group("choice", TableOptions, "Choice")
     title="Choice",
     help="All facts of one layer instead, by name or by its number in the tables.",
 )
-@option("--data-sets", "--data", "data_sets", is_flag=True, title="Choice", help="Both data sets side by side instead.")
+@option("--data-sets", is_flag=True, title="Choice", help="Both data sets side by side instead.")
 @option(
     "--loss-budget",
     is_flag=True,

@@ -7,6 +7,10 @@ _OVER_TIME = (
 )
 #: What to do instead, by what is typed after ``quantmedic``: a command, or a command and its option.
 SUCCESSORS = {
+    **{
+        kind: f"quantmedic search {kind} FLOAT{'' if kind == 'calibrations' else ' QUANT'} …"
+        for kind in ("sensitivity", "fallback", "calibrations", "debugger")
+    },
     "rules": "quantmedic explain --list rules|thresholds|facts, --new-rule NAME or --test-rules FOLDER",
     "record": "quantmedic collect FLOAT QUANT -v VAL --outputs-only FILE writes them",
     "case": "quantmedic show CASE --anonymous FILE writes a case for others",
@@ -23,7 +27,7 @@ SUCCESSORS = {
     ),
     **{
         f"{command} --metric-{key}": f"write --metric-option {key}={value}"
-        for command in ("diagnose", "collect", "check", "fix", "sensitivity", "fallback", "calibrations", "debugger")
+        for command in ("diagnose", "collect", "check", "fix", "search")
         for key, value in {"direction": "lower", "output": "NAME"}.items()
     },
     **{

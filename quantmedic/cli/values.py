@@ -100,6 +100,15 @@ class OutputFile(_Output):
         return path
 
 
+class OutputTable(OutputFile):
+    """A ``.csv`` file that will be written, or a folder for files."""
+
+    require = staticmethod(lambda path: require_file(path) if path.suffix == ".csv" else require_folder(path))
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
 class OutputCase(OutputFile):
     """A case file that will be written, or an existing folder for it."""
 
@@ -129,5 +138,6 @@ KINDS: Mapping[str, Mapping[str, Any]] = {
     "baseline": {"type": OutputFile(".json")},
     "model": {"type": OutputFile(".onnx", ".tflite", ".xml")},
     "folder": {"type": OutputFolder()},
+    "table or folder": {"type": OutputTable()},
     "day": {"type": Day()},
 }

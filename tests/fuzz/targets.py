@@ -27,27 +27,27 @@ _RULES = ("explain --test-rules rules",)
 _JSON = "-o out/r --format json"
 #: Searches and repairs: each measures the pair, and then it or copies of it again and again.
 _SEARCHES = (
-    f"sensitivity {_BOTH} -v x.npz -o out/r",
-    f"fallback {_BOTH} -v x.npz --min-sqnr 30",
-    f"fallback {_BOTH} -v x.npz --labels labels.npy --max-drop 1",
-    f"debugger {_BOTH} -v x.npz --denylist suspected,first --pages out/p",
+    f"search sensitivity {_BOTH} -v x.npz -o out/r",
+    f"search fallback {_BOTH} -v x.npz --min-sqnr 30",
+    f"search fallback {_BOTH} -v x.npz --labels labels.npy --max-drop 1",
+    f"search debugger {_BOTH} -v x.npz --denylist suspected,first -o out/p",
     f"fix {_BOTH} -r x.npz -v x.npz -o out/fixed.onnx --report out/r",
     f"diagnose {_BOTH} -r x.npz -v x.npz --prove --write-fixed out/fixed.onnx {_JSON}",
     f"check {_BOTH} -r x.npz -v x.npz --no-prove {_JSON}",
     f"{_COLLECT}x.npz --memory 200MB --operator-error --step-error",
     _RECORD,
 )
-_CALIBRATIONS = f"calibrations float.onnx -r x.npz -v x.npz {_ONE} --methods min-max"
+_CALIBRATIONS = f"search calibrations float.onnx -r x.npz -v x.npz {_ONE} --methods min-max"
 _LITE_SEARCHES = (
-    f"sensitivity float.tflite int8.tflite -v x.npz {_ONE} -o out/r",
-    f"fallback float.tflite int8.tflite -v x.npz --min-sqnr 30 {_ONE}",
-    f"debugger float.tflite int8.tflite -v x.npz {_ONE}",
+    f"search sensitivity float.tflite int8.tflite -v x.npz {_ONE} -o out/r",
+    f"search fallback float.tflite int8.tflite -v x.npz --min-sqnr 30 {_ONE}",
+    f"search debugger float.tflite int8.tflite -v x.npz {_ONE}",
 )
 _TORCH = (
     f"collect mine:reference mine:quantized -v mine:data {_ONE} -o out/x.case",
     f"diagnose mine:reference mine:quantized -r mine:data -v mine:data {_ONE} --no-prove {_JSON}",
-    f"sensitivity mine:reference mine:quantized -v mine:data {_ONE} -o out/r",
-    f"fallback mine:reference mine:quantized -v mine:data --min-sqnr 30 {_ONE}",
+    f"search sensitivity mine:reference mine:quantized -v mine:data {_ONE} -o out/r",
+    f"search fallback mine:reference mine:quantized -v mine:data --min-sqnr 30 {_ONE}",
 )
 _SPEAK = (f"diagnose lm lm4 --tokens t.jsonl {_ONE} {_JSON}", f"check lm lm4 --tokens t.jsonl {_ONE} {_JSON}")
 #: Commands that write reports of several files.
@@ -55,9 +55,9 @@ _WRITTEN = (
     f"diagnose x.case {_JSON}",
     "diagnose x.case -o out/r",
     "compare good.case x.case -o out/r",
-    f"sensitivity {_BOTH} -v x.npz -o out/r",
-    f"fallback {_BOTH} -v x.npz --min-sqnr 30 -o out/r",
-    f"debugger {_BOTH} -v x.npz --pages out/r",
+    f"search sensitivity {_BOTH} -v x.npz -o out/r",
+    f"search fallback {_BOTH} -v x.npz --min-sqnr 30 -o out/r",
+    f"search debugger {_BOTH} -v x.npz -o out/r",
     f"fix {_BOTH} -r x.npz -v x.npz -o out/fixed.onnx --report out/r",
 )
 #: Every command, for hostile words.
@@ -104,7 +104,7 @@ OWN = (
         *(*_WHOLE, "check out/x.case --write-baseline out/b.json"),
         *(f"{_COLLECT}x.npz --batch-size 2 --shard {k}/2 -o out/{k}.case" for k in (1, 2)),
         f"{_COLLECT}x.npz -o out/begun.case",
-        f"sensitivity {_BOTH} -v x.npz -o out",
+        f"search sensitivity {_BOTH} -v x.npz -o out",
         _RECORD,
     ),
     ("x.case", "b.json", "1.case", "2.case", "begun.case", "sensitivity.json", "recorded.npz"),
@@ -173,13 +173,13 @@ def _data() -> Iterator[Target]:
     functions = (
         f"{_COLLECT}mine:data --metric mae",
         f"{_COLLECT}x.npz --labels labels.npy --metric mine:metric --metric-option direction=higher",
-        *(f"debugger {_BOTH} -v x.npz --{of}-metric m=mine:number" for of in ("layer", "pair", "output")),
+        *(f"search debugger {_BOTH} -v x.npz --{of}-metric m=mine:number" for of in ("layer", "pair", "output")),
     )
     called = _PAIR | {"mine.py": "mine.py", "labels.npy": "labels.npy"}
     yield Target("module:function", 4, called, "mine.py", write_module, functions)
     denied = _PAIR | {"names.txt": "names.txt"}
     yield Target(
-        "options", 0.5, denied, "names.txt", mutate_lines, (f"debugger {_BOTH} -v x.npz --denylist @names.txt",)
+        "options", 0.5, denied, "names.txt", mutate_lines, (f"search debugger {_BOTH} -v x.npz --denylist @names.txt",)
     )
     yield Target("options", 8, _EVERYTHING, "", mutate_bytes, _WORDS)
 
@@ -201,7 +201,7 @@ def _cases() -> Iterator[Target]:
     rest = (f"report shards {_JSON}", f"diagnose {_BOTH} -v x.npz --batch-size 2 --shards shards --no-prove {_JSON}")
     yield Target("case", 1, _PAIR | _SHARDS, "shards/2.case", zips, rest)
     begun = _PAIR | {"out/sensitivity.json": "sensitivity.json"}
-    again = f"sensitivity {_BOTH} -v x.npz -o out --resume"
+    again = f"search sensitivity {_BOTH} -v x.npz -o out --resume"
     yield Target("sensitivity", 1, begun, "out/sensitivity.json", mutate_json, (again,))
 
 

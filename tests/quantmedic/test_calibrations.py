@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import click
 import numpy as np
 import onnx
 import pytest
@@ -18,7 +17,7 @@ from builders.onnx_models import conv_net, images, qdq, save_pair
 
 import quantmedic
 from quantmedic.api.rulebase import load_rulebase
-from quantmedic.cli.calibrations import calibrations as command
+from quantmedic.cli.search import search as command
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.data.preprocessing import Preprocessing
 from quantmedic.demo import patient
@@ -51,7 +50,7 @@ def record(folder: Path) -> CalibrationsRecord:
 
 
 def run(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return run_quantmedic("calibrations", *arguments, "--threads", 1, cwd=cwd)
+    return run_quantmedic("search", "calibrations", *arguments, "--threads", 1, cwd=cwd)
 
 
 @pytest.mark.thorough
@@ -256,11 +255,10 @@ def test_what_cannot_be_searched_says_what_can(folder: Path) -> None:
 
 
 def test_the_option_names_what_can_be_searched() -> None:
-    option = next(each for each in command.params if each.name == "toolchain")
-    assert isinstance(option, click.Option) and option.help is not None
+    assert command.help is not None
     toolchains = load_rulebase().toolchains
     searched = [each for each in toolchains if any(ways.framework for ways in each.calibrations.values())]
-    named = re.findall(r"(\w+) \(of", option.help)
+    named = re.findall(r"(\w+) \(of", command.help)
     assert sorted(find_toolchain(name, toolchains).title for name in named) == sorted(each.title for each in searched)
 
 

@@ -256,7 +256,7 @@ class TestBaseline:
         assert missing.returncode == 1 and "quantmedic check CASE --write-baseline FILE" in missing.stdout
         asked = run("check", cases / "patient.case", "--baseline", "known.json")
         assert asked.returncode == 2 and "no such baseline" in asked.stderr
-        written = run("check", cases / "patient.case", "--write-baseline", "quantmedic-baseline.json")
+        written = run("check", cases / "patient.case", "--write-baseline", "known.json")
         assert written.returncode == 0 and "known.json" in written.stdout
         bytes_before = (tmp_path / "known.json").read_bytes()
         assert run("check", cases / "patient.case").returncode == 0

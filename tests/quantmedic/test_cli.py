@@ -172,7 +172,9 @@ def test_folders_of_language_models_are_diagnosed_and_nothing_else(tmp_path):
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.json").write_text("{}")
         (tmp_path / name / "model.safetensors").write_bytes(b"")
-    done = CliRunner().invoke(cli, ["sensitivity", str(tmp_path / "float"), str(tmp_path / "int4"), "-v", "x.npz"])
+    done = CliRunner().invoke(
+        cli, ["search", "sensitivity", str(tmp_path / "float"), str(tmp_path / "int4"), "-v", "x.npz"]
+    )
     assert "quantmedic diagnose FLOAT QUANT --tokens" in str(done.exception)
 
 
@@ -231,10 +233,10 @@ def test_what_is_misspelt_or_called_so_by_other_tools_is_suggested(capsys: pytes
 @pytest.mark.thorough
 def test_the_command_answers_every_shell() -> None:
     for shell, asked, answer in (
-        ("bash", {"COMP_WORDS": "quantmedic fal", "COMP_CWORD": "1"}, "plain,fallback"),
-        ("zsh", {"COMP_WORDS": "quantmedic fal", "COMP_CWORD": "1"}, "plain\nfallback\n"),
+        ("bash", {"COMP_WORDS": "quantmedic sea", "COMP_CWORD": "1"}, "plain,search"),
+        ("zsh", {"COMP_WORDS": "quantmedic sea", "COMP_CWORD": "1"}, "plain\nsearch\n"),
         # Releases of click tell fish what they offer in two ways.
-        ("fish", {"COMP_WORDS": "quantmedic fal", "COMP_CWORD": "fal"}, r"plain[,\n]fallback[\t\n]"),
+        ("fish", {"COMP_WORDS": "quantmedic sea", "COMP_CWORD": "sea"}, r"plain[,\n]search[\t\n]"),
     ):
         assert "_QUANTMEDIC_COMPLETE" in run("--completion", shell).stdout
         done = run_quantmedic(env={**os.environ, "_QUANTMEDIC_COMPLETE": f"{shell}_complete", **asked})

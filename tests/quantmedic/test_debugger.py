@@ -67,7 +67,7 @@ def command(folder: Path, *arguments: object) -> subprocess.CompletedProcess[str
     """Run in a folder with data and metrics."""
     np.savez(folder / "data.npz", image=X)
     (folder / "mine.py").write_text(METRICS_MODULE)
-    return run_quantmedic("debugger", *arguments, "--data", "data.npz", cwd=folder)
+    return run_quantmedic("search", "debugger", *arguments, "-v", "data.npz", cwd=folder)
 
 
 def mean_abs(difference: NDArray[np.float32]) -> Any:
@@ -288,7 +288,7 @@ def test_the_threshold_is_a_number(pair: tuple[Path, Path], tmp_path: Path) -> N
 
 @pytest.mark.source("litert-charts", "litert-denylisted-nodes")
 def test_the_report_holds_charts_page_table_and_denylist(pair: tuple[Path, Path], tmp_path: Path) -> None:
-    done = command(tmp_path, *pair, "--threshold", 0.1, "--samples", 3, "--threads", 1, "--pages", tmp_path / "seen")
+    done = command(tmp_path, *pair, "--threshold", 0.1, "--samples", 3, "--threads", 1, "-o", tmp_path / "seen")
     assert done.returncode == 0, done.stderr
     record = measure(pair, samples=3, threshold=0.1)
     assert {path.name for path in (tmp_path / "seen").iterdir()} == {
@@ -354,7 +354,7 @@ def test_denylists_are_evaluated_on_one_calibration(pair: tuple[Path, Path], tmp
 def test_denylists_stand_in_a_table(pair: tuple[Path, Path], tmp_path: Path) -> None:
     np.save(tmp_path / "labels.npy", np.arange(len(X)) % 5)
     lists = ("--denylist", "suspected,first", "--denylist", "op:Relu")
-    lists = (*lists, "--labels", "labels.npy", "--pages", "seen")
+    lists = (*lists, "--labels", "labels.npy", "-o", "seen")
     done = command(tmp_path, *pair, "--threshold", 0.1, "--threads", 1, *lists)
     assert done.returncode == 0, done.stderr
     table_of_lists = done.stdout.split("denylists on one calibration, 9 samples\n")[1].splitlines()
@@ -410,7 +410,7 @@ def test_wrong_functions_are_named(
     monkeypatch.setattr(sys, "path", [*sys.path])
     for option, said in WRONG_FUNCTIONS.items():
         with pytest.raises(SystemExit) as left:
-            main(["debugger", *map(str, pair), "-d", "data.npz", "-o", "layers.csv", *option.split()])
+            main(["search", "debugger", *map(str, pair), "-v", "data.npz", "-o", "layers.csv", *option.split()])
         sys.modules.pop("mine", None)
         assert left.value.code == 2
         text = capsys.readouterr().err

@@ -149,9 +149,9 @@ def test_each_ends_with_2_and_a_sentence(monkeypatch: pytest.MonkeyPatch, capsys
         def fail(*_: object, error: BaseException = error, **__: object) -> None:
             raise error
 
-        monkeypatch.setattr("quantmedic.cli.rules.rules_in_force", fail)
+        monkeypatch.setattr("quantmedic.cli.explain.rules_in_force", fail)
         with pytest.raises(SystemExit) as left:
-            command_line.main(["rules"])
+            command_line.main(["explain", "--list", "rules"])
         said = capsys.readouterr().err
         assert left.value.code == 2 and text in said and "Traceback" not in said
 
@@ -159,10 +159,10 @@ def test_each_ends_with_2_and_a_sentence(monkeypatch: pytest.MonkeyPatch, capsys
 def test_a_traceback_that_was_asked_for_ends_with_2(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("quantmedic.cli.rules.rules_in_force", lambda *_: 1 / 0)
+    monkeypatch.setattr("quantmedic.cli.explain.rules_in_force", lambda *_: 1 / 0)
     monkeypatch.setenv("QUANTMEDIC_DEBUG", "1")
     with pytest.raises(SystemExit) as left:
-        command_line.main(["rules"])
+        command_line.main(["explain", "--list", "rules"])
     assert left.value.code == 2 and "Traceback" in capsys.readouterr().err
 
 
@@ -279,7 +279,7 @@ def test_samples_beyond_reason_are_refused(tmp_path: Path, monkeypatch: pytest.M
         quantmedic.collect(*models, **options)
     assert "fewer are read" in str(raised.value)
     assert quantmedic.collect(*models, **options, samples=16).statistics
-    done = run_quantmedic("debugger", *models, "-v", options["validation"], "--scale", "255", cwd=tmp_path)
+    done = run_quantmedic("search", "debugger", *models, "-v", options["validation"], "--scale", "255", cwd=tmp_path)
     assert done.returncode == 2 and SAMPLES.variable in done.stderr
 
 

@@ -37,7 +37,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    return run_quantmedic("fallback", *arguments, cwd=cwd)
+    return run_quantmedic("search", "fallback", *arguments, cwd=cwd)
 
 
 def test_the_patient_needs_its_input_in_float_and_no_layer() -> None:

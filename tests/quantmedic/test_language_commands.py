@@ -45,7 +45,7 @@ REFUSED = {
     "--mode fast": "--mode: one block and one text",
     "--stage a=b.onnx": "--stage: outputs of devices",
     "--no-attribution": "--attribution: the noise that each block makes",
-    "": "no texts were given, which language models are run on",
+    "": "checkpoints are run on texts, or their weights are compared",
 }
 MEASURING = ("diagnose", "check", "collect")
 

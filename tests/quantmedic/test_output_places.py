@@ -37,10 +37,10 @@ PLACES = {
     "collect PAIR --shard 1/2 -o file/1.case": "is a file",
     "fix PAIR -o folder": "is a folder, not a file",
     "fix PAIR -o fixed.onnx --report file": "the output folder is a file",
-    "sensitivity PAIR -o file": "the output folder is a file",
-    "fallback PAIR --min-sqnr 30 -o file": "the output folder is a file",
-    "calibrations float.onnx -v val.npz -r r.npz -o file": "is a file",
-    "debugger PAIR -o folder": "is a folder, not a file",
+    "search sensitivity PAIR -o file": "the output folder is a file",
+    "search fallback PAIR --min-sqnr 30 -o file": "the output folder is a file",
+    "search calibrations float.onnx -v val.npz -r r.npz -o file": "is a file",
+    "search debugger PAIR -o file": "the output folder is a file",
     "diagnose c.case -o file": "the output folder is a file",
     "collect PAIR -o loop": "the output is a link",
     "collect PAIR --outputs-only loop": "the output is a link",
@@ -102,7 +102,7 @@ def test_what_is_read_is_never_written_over(folder: Path) -> None:
         "fix PAIR -o int8.onnx",
         "diagnose PAIR --write-fixed float.onnx",
         "check known.json --write-baseline known.json",
-        "debugger PAIR --denylist @names.csv -o names.csv",
+        "search debugger PAIR --denylist @names.csv -o names.csv",
     ):
         error = call(line)
         assert isinstance(error, OutputError) and "would replace what is read" in error.message, line

@@ -159,7 +159,7 @@ class TestCommand:
         return tmp_path / "val.npz"
 
     def test_table_and_files(self, pair: tuple[Path, Path], data: Path, tmp_path: Path) -> None:
-        done = run("sensitivity", *pair, "-v", data, "-o", tmp_path / "out", "--threads", "1")
+        done = run("search", "sensitivity", *pair, "-v", data, "-o", tmp_path / "out", "--threads", "1")
         assert done.returncode == 0, done.stderr
         assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
             f"sensitivity.{suffix}" for suffix in ("csv", "json", "md", "svg")
@@ -174,7 +174,9 @@ class TestCommand:
     def test_one_mode(self, pair: tuple[Path, Path], data: Path, tmp_path: Path) -> None:
         (tmp_path / "graphs").mkdir()
         (tmp_path / "graphs" / "mse-validation.svg").write_text("<svg/>")
-        done = run("sensitivity", *pair, "-v", data, "-o", tmp_path, "--mode", "one", "--samples", "4", "--verbose")
+        done = run(
+            "search", "sensitivity", *pair, "-v", data, "-o", tmp_path, "--runs", "one", "--samples", "4", "--verbose"
+        )
         assert done.returncode == 0, done.stderr
         record = json.loads((tmp_path / "sensitivity.json").read_text())
         assert record["modes"] == ["one"] and record["samples"] == 4
@@ -183,7 +185,7 @@ class TestCommand:
 
     def test_bad_input(self, pair: tuple[Path, Path], data: Path) -> None:
         for arguments in ([], ["-v", "no.npz"], ["-v", "val.npz", "--metric", "top7"]):
-            done = run("sensitivity", *pair, *arguments, "-o", "out", cwd=data.parent)
+            done = run("search", "sensitivity", *pair, *arguments, "-o", "out", cwd=data.parent)
             assert done.returncode == 2
             assert "error:" in done.stderr and "help:" in done.stderr and "Traceback" not in done.stderr
             assert not (data.parent / "out").exists()
@@ -201,7 +203,7 @@ class TestCommand:
             "t.Experiment.run, s.CHECKPOINT_SECONDS = slow, 0.0\n"
             "main()"
         )
-        arguments = ["sensitivity", *map(str, pair), "-v", str(data), "-o", "out", "--threads", "1"]
+        arguments = ["search", "sensitivity", *map(str, pair), "-v", str(data), "-o", "out", "--threads", "1"]
         running = start_python(code, *arguments, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         kept = tmp_path / "out" / "sensitivity.json"
         while not kept.exists():
