@@ -97,7 +97,7 @@ class Input:
                 raise DataError(
                     f"{self.role} data: {error.message}",
                     where=["  ".join(found.where), *error.where],
-                    help=error.help and error.help.replace("--layout ", f"--layout {self.role}="),
+                    help=error.help and error.help.replace("layout=", f"{self.role}.layout="),
                 ) from None
         permutation = self._permutation(array.shape)
         if permutation is not None:
@@ -134,8 +134,8 @@ class Input:
             raise self._type_error(
                 found,
                 "are integers, the model takes floats, and no preprocessing is declared",
-                f"pass --scale, --mean and --std as in training, for example --scale {self.role}=255 "
-                f"(--scale {self.role}=1 hands the values over as they are), or save the preprocessed array as "
+                f"pass scale, mean and std as in training, for example --preprocess {self.role}.scale=255 "
+                f"(--preprocess {self.role}.scale=1 hands the values over as they are), or save the preprocessed array as "
                 f"{self.spec.dtype}",
             )
 
@@ -180,11 +180,11 @@ class Input:
             return "this looks like one sample without a sample axis", "save array[np.newaxis]; axis 0 counts samples"
         if len(shape) == len(want) == 4 and self.stored is None and (seen := self._layout_seen(shape)):
             axis = f"the last axis has {shape[3]}" if seen == "NHWC" else f"axis 1 has {shape[1]}"
-            return f"{axis} entries: {seen}", f"pass --layout {self.role}={seen}"
+            return f"{axis} entries: {seen}", f"pass --preprocess {self.role}.layout={seen}"
         if self.from_images and len(want) == 4:
             sides = want[2:] if (layout_of(want) or self.preferred) == "NCHW" else want[1:3]
             size = "HEIGHTxWIDTH" if None in sides else "x".join(map(str, sides))
-            return None, f"pass --resize {self.role}={size}"
+            return None, f"pass --preprocess {self.role}.resize={size}"
         if len(shape) != len(want):
             return f"{len(shape)} axes, the model takes {len(want)}", "save one array with all samples along axis 0"
         note = f"the declared layout {self.stored} was taken into account" if self.stored else None

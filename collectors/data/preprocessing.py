@@ -4,6 +4,7 @@ Nothing is guessed: without a declaration the data go in as they are, and 8-bit 
 """
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
@@ -21,6 +22,8 @@ from quantmedic.engine.files import require_regular
 from quantmedic.engine.limits import IMAGE_PIXELS
 
 T = TypeVar("T")
+#: How all of this is declared on the command line.
+_OPTION = "--preprocess"
 Layout = Literal["NCHW", "NHWC"]
 ChannelOrder = Literal["RGB", "BGR"]
 
@@ -76,10 +79,11 @@ class Preprocessing:
 
     @property
     def words(self) -> str:
-        """What was declared, as options, with the formula; empty where nothing was."""
-        values = {_option_name(each.name): getattr(self, each.name) for each in fields(self)}
-        options = " ".join(f"{name} {_numbers_text(value)}" for name, value in values.items() if value is not None)
-        return f"{options}, that is (x / scale - mean) / std" if self.arithmetic else options
+        """What was declared, as an option, with the formula; empty where nothing was."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        given = [f"{name}={_numbers_text(value)}" for name, value in values.items() if value is not None]
+        option = f'--preprocess "{" ".join(given)}"' if given else ""
+        return f"{option}, that is (x / scale - mean) / std" if self.arithmetic else option
 
     def apply(self, array: Array) -> NDArray[np.float32]:
         """Compute ``(x / scale - mean) / std`` in float32; what was not declared is left out.
@@ -114,7 +118,7 @@ class Preprocessing:
             raise DataError(
                 f"{name} has another number of channels than the data",
                 where=[f"{name}  {_numbers_text(values)}", f"data  {shape}, channels along axis {axis}"],
-                help=f"give one {name} or one per channel; if the channels are the last axis, pass --layout NHWC",
+                help=f"give one {name} or one per channel; if the channels are the last axis, pass --preprocess layout=NHWC",
             )
         return np.asarray(values, np.float32).reshape([-1 if i == axis else 1 for i in range(len(shape))])
 
@@ -164,28 +168,67 @@ def preprocessing_by_role(given: Preprocessing | Mapping[Role, Preprocessing] | 
     return dict(found)
 
 
-def parse_preprocessing(options: Mapping[str, Sequence[str]]) -> dict[Role, Preprocessing]:
-    """Turn option values such as ``0.485,0.456,0.406`` or ``representative=0`` into one declaration per data set.
+def parse_preprocessing(texts: Sequence[str]) -> dict[Role, Preprocessing]:
+    """Turn texts such as ``scale=255``, or ``validation.mean=0.5 validation.std=0.2``, into a declaration per data set.
 
     Args:
-        options: Values by option name (``mean``, ``std``, ``scale``, ``layout``, ``channel-order``, ``resize``;
-            dashes or underscores). A value without a role holds for both sets, one with a role only for its own.
+        texts: ``[ROLE.]KEY=VALUE``, one or several in each text; keys are the fields of `Preprocessing`. A value
+            without a role holds for both sets, one with a role only for its own.
 
     Returns:
         A `Preprocessing` for every role.
 
     Raises:
-        DataError: A value cannot be read, is given twice, or names no role.
+        DataError: A value cannot be read, is given twice, or names no key or role.
     """
-    fields: dict[Role, dict[str, object]] = {role: {} for role in ROLES}
-    for option, texts in options.items():
-        name = option.strip("-").replace("-", "_")
-        if name not in _PARSERS:
-            known = ", ".join(map(_option_name, _PARSERS))
-            raise DataError("unknown preprocessing option", where=f"--{option}", help=f"known are {known}")
-        for role, value in _values_by_role(name, texts).items():
-            fields[role][name] = value
-    return {role: _preprocessing_of(role, values) for role, values in fields.items()}
+    given: dict[str, dict[Role | None, object]] = {}
+    for text in (part for text in texts for part in _parts(text)):
+        role, name, value = _split_setting(text)
+        own = given.setdefault(name, {})
+        if role in own:
+            raise DataError(
+                f"{name} is given twice" + (f" for the {role} data" if role else ""),
+                where=f"{_OPTION} {text}",
+                help="to treat the two data sets differently, write "
+                + " and ".join(f"{_OPTION} {each}.{name}=VALUE" for each in ROLES),
+            )
+        own[role] = _parse_value(name, value, text)
+    return {role: _preprocessing_of(role, _values_of(role, given)) for role in ROLES}
+
+
+def _parts(text: str) -> list[str]:
+    """Settings that blanks separate; a blank behind a comma belongs to a value."""
+    return re.sub(r",\s+", ",", text).split() or [text]
+
+
+def _values_of(role: Role, given: Mapping[str, Mapping[Role | None, object]]) -> dict[str, object]:
+    """Values of one data set; those that name it win over those for both."""
+    return {name: own.get(role, own.get(None)) for name, own in given.items() if role in own or None in own}
+
+
+def _split_setting(text: str) -> tuple[Role | None, str, str]:
+    head, equals, value = text.partition("=")
+    owner, dot, key = head.rpartition(".")
+    name = key.strip().replace("-", "_")
+    if not equals or name not in _PARSERS:
+        near = get_close_matches(name, _PARSERS, 1)
+        known = ", ".join(_PARSERS)
+        raise DataError(
+            f"unknown preprocessing {name!r}" + (f"; did you mean {near[0]}?" if near else ""),
+            where=f"{_OPTION} {text}",
+            help=f"write {_OPTION} [ROLE.]KEY=VALUE, such as {_OPTION} scale=255; keys are {known}",
+        )
+    if not dot:
+        return None, name, value
+    role = next((role for role in ROLES if role == owner.strip()), None)
+    if role is None:
+        near = get_close_matches(owner.strip(), ROLES, 1, 0.3)
+        raise DataError(
+            f"{owner!r} is no data set",
+            where=f"{_OPTION} {text}",
+            help=f"write {_OPTION} {near[0] if near else ROLES[0]}.{name}={value}; the sets are {' and '.join(ROLES)}",
+        )
+    return role, name, value
 
 
 def _preprocessing_of(role: Role, fields: Mapping[str, Any]) -> Preprocessing:
@@ -196,44 +239,13 @@ def _preprocessing_of(role: Role, fields: Mapping[str, Any]) -> Preprocessing:
         raise DataError(f"{role} data: {error.message}", where=error.where, help=error.help) from None
 
 
-def _values_by_role(name: str, texts: Sequence[str]) -> dict[Role, object]:
-    """Values of one option; those that name a role win over the one for both."""
-    given: dict[Role | None, object] = {}
-    for text in texts:
-        role, value = _split_role(name, text)
-        if role in given:
-            raise DataError(
-                f"{_option_name(name)} is given twice" + (f" for the {role} data" if role else ""),
-                where=f"{_option_name(name)} {text}",
-                help=f"to treat the two data sets differently, write {_option_name(name)} {' or '.join(ROLES)}=VALUE",
-            )
-        given[role] = _parse_value(name, value, text)
-    return {role: given.get(role, given.get(None)) for role in ROLES if role in given or None in given}
-
-
-def _split_role(name: str, text: str) -> tuple[Role | None, str]:
-    head, separator, value = text.partition("=")
-    if not separator:
-        return None, text
-    for role in ROLES:
-        if head.strip() == role:
-            return role, value
-    near = get_close_matches(head.strip(), ROLES, 1, 0.3)
-    raise DataError(
-        f"{_option_name(name)} names no data set",
-        where=f"{_option_name(name)} {text}",
-        help=f"write {_option_name(name)} {near[0] if near else ROLES[0]}={value}; the sets are {' and '.join(ROLES)}",
-    )
-
-
 def _parse_value(name: str, value: str, text: str) -> object:
     parse, example = _PARSERS[name]
     try:
         return parse(value.strip())
     except ValueError:
-        option = _option_name(name)
         raise DataError(
-            f"{option} cannot be read", where=f"{option} {text}", help=f"write {option} {example}"
+            f"{name} cannot be read", where=f"{_OPTION} {text}", help=f"write {_OPTION} {name}={example}"
         ) from None
 
 
@@ -265,10 +277,6 @@ _PARSERS: dict[str, tuple[Callable[[str], object], str]] = {
     "channel_order": (_choice_parser(get_args(ChannelOrder)), "RGB or BGR"),
     "resize": (_parse_size, "224 or 224x320, height first"),
 }
-
-
-def _option_name(name: str) -> str:
-    return "--" + name.replace("_", "-")
 
 
 # --- image files -------------------------------------------------------------------------------------------------

@@ -174,8 +174,8 @@ class DatasetFacts(Facts):
     )
     ordinary_quantile: float | None = fact("share of these draws that lack as much as range_lack or more", "share")
     brightness_ratio: float | None = fact(
-        "mean pixel above black of the representative / of the validation images; where black is known: by --mean, by "
-        "a grid of all 256 pixels, or by inputs that begin at 0",
+        "mean pixel above black of the representative / of the validation images; where black is known: by a declared "
+        "mean, by a grid of all 256 pixels, or by inputs that begin at 0",
         "ratio",
     )
     contrast_ratio: float | None = fact("the same of the deviation within the channels", "ratio")

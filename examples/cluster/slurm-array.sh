@@ -5,7 +5,7 @@
 #   bash examples/cluster/slurm-array.sh diagnose
 #
 # One that failed is repeated with the number of all: COUNT=16 sbatch --wait --array=2 examples/cluster/slurm-array.sh
-# OPTIONS holds what else all commands get, such as OPTIONS="--scale 255 --mean 0.5"; quantmedic must be on the PATH of
+# OPTIONS holds what else all commands get, such as OPTIONS="-p scale=255 -p mean=0.5"; quantmedic must be on the PATH of
 # the jobs. The last command simulates remedies where it is called, with all processors: run it with srun.
 #SBATCH --cpus-per-task=1
 #SBATCH --time=01:00:00

@@ -13,7 +13,6 @@ from quantmedic.api.imports import read_toolchain
 from quantmedic.api.options import CollectOptions, ModelSource, TextOptions, declared_options, measuring_groups
 from quantmedic.api.rulebase import load_rulebase
 from quantmedic.api.weights import collect_modules, collect_weights
-from quantmedic.collectors.data.preprocessing import Preprocessing
 from quantmedic.collectors.data.progress import Announce, Progress, no_announcement, no_progress
 from quantmedic.collectors.measure.checkpoints import CHECKPOINTS, work_folder
 from quantmedic.collectors.tensorflow_files import tensorflow_kind
@@ -22,8 +21,6 @@ from quantmedic.engine.errors import DataError
 from quantmedic.engine.output_files import require_file
 from quantmedic.engine.rules.rulebase import RuleBase
 
-#: Parts of what is declared as one option, as the command line has them.
-_PARTS = {"preprocessing": tuple(Preprocessing.__dataclass_fields__)}
 #: Values of ``prove`` that nobody asks for.
 _UNASKED = (False, "first")
 
@@ -162,7 +159,7 @@ def _instead_of(options: CollectOptions) -> Iterator[tuple[str, str]]:
     for kind in (*measuring_groups(), CollectOptions):
         for name, option in declared_options(kind).items():
             for given in _given_options(options):
-                if option.instead and given in (name, *_PARTS.get(name, ())):
+                if option.instead and given == name:
                     yield (option.flags.split() or [f"--{given.replace('_', '-')}"])[0], option.instead
 
 
@@ -175,9 +172,7 @@ def _given_options(options: CollectOptions) -> Iterator[str]:
         own, other = getattr(options, group.name), getattr(usual, group.name)
         for field in fields(own) if is_dataclass(own) else ():
             value = getattr(own, field.name)
-            if field.name == "preprocessing":
-                yield from dict.fromkeys(name for given in value.values() for name, x in vars(given).items() if x)
-            elif _differs(value, getattr(other, field.name)) and not (field.name == "prove" and value in _UNASKED):
+            if _differs(value, getattr(other, field.name)) and not (field.name == "prove" and value in _UNASKED):
                 yield field.name
 
 

@@ -125,11 +125,15 @@ class DataOptions:
     preprocessing: Annotated[
         "Mapping[Role, Preprocessing]",
         Option(
-            "What stored data need before the network sees them.",
+            "What stored data need, as in training: scale=255 (divide by it first), mean=0.485,0.456,0.406, std=…, "
+            "layout=NHWC, channel_order=BGR, resize=224; ROLE: representative or validation; repeat.",
+            "--preprocess -p",
+            "[ROLE.]KEY=VALUE",
+            kind="texts",
+            daily=True,
             python='``quantmedic.Preprocessing`` of all data, or by role (``{"representative": …}``), for stored data '
             "that is not yet what the network wants: ``Preprocessing(scale=255, mean=(0.5,), std=(0.5,))``.",
             instead=_PREPARED,
-            typed=False,
         ),
     ] = field(default_factory=dict)
     metric: Annotated[

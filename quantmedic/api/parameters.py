@@ -39,8 +39,6 @@ NAMES = {**{flag: name for flag, name, _ in _declared()}, **_OTHERS}
 FLAGS = frozenset({*(flag for flag, _, default in _declared() if default is False), "prove"})
 #: Keys of ``--metric-option`` that are parameters of their own.
 _OF_THE_METRIC = {"direction": "metric_direction", "output": "metric_output"}
-#: Options that are fields of a ``Preprocessing``.
-PREPROCESSING = frozenset({"channel-order", "layout", "mean", "resize", "scale", "std"})
 WORDS = "higher|lower|direction|output|fast|exact|cer|wer|NHWC|NCHW"
 #: A whole command, which stays as it is, or an option with what looks like its value.
 _OPTION = re.compile(
@@ -62,10 +60,11 @@ def _parameter(match: re.Match[str]) -> str:
         return f"{name.replace('-', '_')}=True" + (f" {value}" if value else "")
     if name == "static":
         return "collect_static" + (f" {value}" if value else "")
-    if name in PREPROCESSING:
-        role, equals, given = (value or "").rpartition("=")
-        made = f"quantmedic.Preprocessing({name.replace('-', '_')}={_literal(given) if given else '…'})"
-        return f'preprocessing={{"{role}": {made}}}' if equals else made
+    if name == "preprocess" and value is not None:
+        head, _, given = value.partition("=")
+        role, dot, key = head.rpartition(".")
+        made = f"quantmedic.Preprocessing({key}={_literal(given)})"
+        return f'preprocessing={{"{role}": {made}}}' if dot else f"preprocessing={made}"
     if name not in NAMES:
         return match[0]
     parameter = NAMES[name]

@@ -13,7 +13,6 @@ from quantmedic.cli.groups import Command, option
 from quantmedic.cli.measuring import collect_case, unfinished_work
 from quantmedic.cli.options import (
     CONTEXT,
-    PREPROCESSING,
     collect_options,
     refuse_options,
     resume_option,
@@ -26,7 +25,7 @@ from quantmedic.collectors.measure.slices import MIN_SAMPLES
 from quantmedic.engine.output_files import remove_file
 
 #: Options of a measurement of outputs alone.
-_OF_OUTPUTS = {"validation", "samples", *PREPROCESSING, "batch_size", "threads", "timeout", "device"}
+_OF_OUTPUTS = {"validation", "samples", "preprocessing", "batch_size", "threads", "timeout", "device"}
 
 
 @click.command(cls=Command, context_settings=CONTEXT)

@@ -10,7 +10,6 @@ from quantmedic.api.options import CollectOptions, RuleOptions
 from quantmedic.cli.groups import Command
 from quantmedic.cli.options import (
     CONTEXT,
-    PREPROCESSING,
     JudgingOptions,
     ReportOptions,
     collect_options,
@@ -24,7 +23,7 @@ from quantmedic.cli.options import (
 from quantmedic.cli.reporting import open_judging, report_case
 
 #: Options of a measurement that say something of a float model whose quantization failed.
-_OF_A_FAILURE = {"toolchain_logs", "mct_log", "representative", "samples", *PREPROCESSING}
+_OF_A_FAILURE = {"toolchain_logs", "mct_log", "representative", "samples", "preprocessing"}
 
 
 @click.command(cls=Command, context_settings=CONTEXT)

@@ -35,40 +35,6 @@ DEFAULT_FORMATS = FORMATS[:3]
 #: Formats of what is printed as well as written.
 PRINTED_FORMATS = ("html", "markdown", "json", "text")
 
-#: What makes one `Preprocessing` for each data set.
-PREPROCESSING = {
-    "scale": option(
-        "--scale", multiple=True, metavar="[ROLE=]X", title="Data", help="Divide stored values by X first (255: 0…1)."
-    ),
-    "mean": option(
-        "--mean",
-        multiple=True,
-        metavar="[ROLE=]M,…",
-        title="Data",
-        help="Subtract; ROLE: representative or validation.",
-    ),
-    "std": option("--std", multiple=True, metavar="[ROLE=]S,…", title="Data", help="Divide by, after the mean."),
-    "layout": option(
-        "--layout",
-        multiple=True,
-        metavar="[ROLE=]NCHW|NHWC",
-        title="Data",
-        daily=False,
-        help="Layout of the stored arrays.",
-    ),
-    "channel_order": option(
-        "--channel-order",
-        multiple=True,
-        metavar="[ROLE=]RGB|BGR",
-        title="Data",
-        daily=False,
-        help="Channel order the network wants.",
-    ),
-    "resize": option(
-        "--resize", multiple=True, metavar="[ROLE=]H,W", title="Data", daily=False, help="Resize image files."
-    ),
-}
-
 
 class _DataArguments(TypedDict, total=False):
     representative: str | None
@@ -79,21 +45,11 @@ class _DataArguments(TypedDict, total=False):
 
 
 def _data_options(
-    *,
-    scale: Sequence[str] = (),
-    mean: Sequence[str] = (),
-    std: Sequence[str] = (),
-    layout: Sequence[str] = (),
-    channel_order: Sequence[str] = (),
-    resize: Sequence[str] = (),
-    metric_options: Sequence[str] = (),
-    **given: Unpack[_DataArguments],
+    *, preprocessing: Sequence[str] = (), metric_options: Sequence[str] = (), **given: Unpack[_DataArguments]
 ) -> DataOptions:
-    stored = {"scale": scale, "mean": mean, "std": std, "layout": layout}
-    stored |= {"channel-order": channel_order, "resize": resize}
     settings = dict(map(_setting_of_metric, metric_options))
     return DataOptions(
-        preprocessing=parse_preprocessing({name: texts for name, texts in stored.items() if texts}),
+        preprocessing=parse_preprocessing(preprocessing) if preprocessing else {},
         metric_direction=settings.pop("direction", None),
         metric_output=settings.pop("output", None),
         metric_options=settings,
@@ -112,7 +68,7 @@ def _setting_of_metric(text: str) -> tuple[str, str]:
     return name, value
 
 
-data_options = declared_group("data", DataOptions, "Data", _data_options).replacing(**PREPROCESSING)
+data_options = declared_group("data", DataOptions, "Data", _data_options)
 text_options = declared_group("texts", TextOptions, "Data")
 measuring_options = declared_group("measuring", MeasuringOptions, "Measuring")
 toolchain_file_options = declared_group("toolchain", ToolchainOptions, "Known from elsewhere")

@@ -35,6 +35,11 @@ SUCCESSORS = {
         "their folder with --shards"
         for command in ("diagnose", "check", "fix")
     },
+    **{
+        f"{command} --{key}": f"write --preprocess {key.replace('-', '_')}=VALUE"
+        for command in ("diagnose", "collect", "check", "fix", "search")
+        for key in ("scale", "mean", "std", "layout", "channel-order", "resize")
+    },
     "check --record": _OVER_TIME,
     "check --label": _OVER_TIME,
     "check --model": _OVER_TIME,

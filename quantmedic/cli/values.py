@@ -127,6 +127,7 @@ class OutputFolder(_Output):
 #: What click has to know of fields whose type does not say it, by the ``kind`` that an option declares.
 KINDS: Mapping[str, Mapping[str, Any]] = {
     "text": {},
+    "texts": {"multiple": True},
     "path": {"type": click.Path(path_type=Path)},
     "switch": {"default": None},
     "at least 0": {"type": click.IntRange(0)},

@@ -34,9 +34,9 @@ def write_example(report: Path, float_model: Path, data: DemoData) -> list[str]:
     for role in ("representative", "validation"):
         save_content(data[role].read_bytes(), folder / f"{role}.npz")
     metric = f" --metric {data['metric']}" if "metric" in data else ""
-    options = f"--scale {judged.scale:g}"
+    options = f"-p scale={judged.scale:g}"
     options += "".join(
-        f" --{name} {','.join(f'{value:g}' for value in values)}"
+        f" -p {name}={','.join(f'{value:g}' for value in values)}"
         for name, values in (("mean", judged.mean), ("std", judged.std))
         if values
     )

@@ -25,8 +25,14 @@ def test_options_become_parameters() -> None:
         ("pass --budget 12s or more", "pass prove=12 or more"),
         ("give --max-drop 1.0 (points) or --min-sqnr 30 (dB)", "give max_drop=1.0 (points) or min_sqnr_db=30 (dB)"),
         ("without --step-error rounding is measured", "without step_error=True rounding is measured"),
-        ("--scale validation=255 (or so)", 'preprocessing={"validation": quantmedic.Preprocessing(scale=255)} (or so)'),
-        ("are last, pass --layout NHWC", "are last, pass quantmedic.Preprocessing(layout=NHWC)"),
+        (
+            "--preprocess validation.scale=255 (or so)",
+            'preprocessing={"validation": quantmedic.Preprocessing(scale=255)} (or so)',
+        ),
+        (
+            "are last, pass --preprocess layout=NHWC",
+            "are last, pass preprocessing=quantmedic.Preprocessing(layout=NHWC)",
+        ),
         ("--stage a=float.onnx --stage b=x.onnx", 'stages={"a": "float.onnx"} stages={"b": "x.onnx"}'),
         ("leave --static out", "leave collect_static out"),
         ("with: quantmedic explain --new-rule x --rules y", "with: quantmedic explain --new-rule x --rules y"),
@@ -60,9 +66,9 @@ def test_python_and_the_command_line_are_told_their_own_words() -> None:
     (source, quantized), data = patient()
     with pytest.raises(QuantmedicError) as error:
         collect(source, quantized, validation=data["validation"])
-    assert "quantmedic.Preprocessing(scale=…)" in str(error.value) and "--" not in str(error.value)
+    assert "quantmedic.Preprocessing(scale=255)" in str(error.value) and "--" not in str(error.value)
     done = run_quantmedic("diagnose", source, quantized, "-v", data["validation"])
-    assert done.returncode == 2 and "pass --scale, --mean and --std" in done.stderr
+    assert done.returncode == 2 and "--preprocess validation.scale=255" in done.stderr
 
 
 def test_true_is_the_usual_budget() -> None:

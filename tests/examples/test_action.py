@@ -278,9 +278,16 @@ def test_hostile_inputs_arrive_as_they_are_and_do_nothing(recorder: Runner, tmp_
 
 
 def test_only_given_inputs_become_options(recorder: Runner) -> None:
-    recorder.run(MODELS | {"args": "--strict\r\n\n--mean=validation=0.286\n"})
+    recorder.run(MODELS | {"args": "--strict\r\n\n--preprocess=validation.mean=0.286\n"})
     report = recorder.workspace / "quantmedic-report" / "report.json"
-    expected = ["check", "--output=quantmedic-report", "--strict", "--mean=validation=0.286", "--", *MODELS.values()]
+    expected = [
+        "check",
+        "--output=quantmedic-report",
+        "--strict",
+        "--preprocess=validation.mean=0.286",
+        "--",
+        *MODELS.values(),
+    ]
     assert json.loads(report.read_text())["arguments"] == expected
 
 

@@ -141,7 +141,7 @@ def _models() -> Iterator[Target]:
 
 def _data() -> Iterator[Target]:
     zips = files.mutate_zip
-    yield Target("npz", 5, _PAIR, "x.npz", zips, (f"{_COLLECT}x.npz", f"{_COLLECT}x.npz -r x.npz --layout NHWC"))
+    yield Target("npz", 5, _PAIR, "x.npz", zips, (f"{_COLLECT}x.npz", f"{_COLLECT}x.npz -r x.npz -p layout=NHWC"))
     outputs = tuple(f"{_COLLECT}x.npz --{side}-outputs o.npz" for side in ("reference", "device"))
     yield Target("npz", 1, _PAIR | {"o.npz": "outputs.npz"}, "o.npz", zips, outputs)
     yield Target("npz", 0.5, _PAIR | {"o.npz": "recorded.npz"}, "o.npz", zips, outputs[1:])
@@ -165,7 +165,7 @@ def _data() -> Iterator[Target]:
     yield Target("dumps", 0.5, named, "names.json", mutate_json, (f"{dump} o.npz --device-names names.json",))
     for name, mutate in (("labels.npy", files.mutate_npy), ("labels.txt", mutate_lines), ("labels.csv", mutate_lines)):
         yield Target("labels", 1, _PAIR | {name: name}, name, mutate, (f"{_COLLECT}x.npz --labels {name}",))
-    pictures = (f"{_COLLECT}d --scale 255", f"{_COLLECT}d --resize 4,4 --scale 255")
+    pictures = (f"{_COLLECT}d -p scale=255", f"{_COLLECT}d -p resize=4,4 -p scale=255")
     yield Target("images", 1, _PAIR | _IMAGES, "d/a.png", files.mutate_png, pictures)
     yield Target("images", 1, _PAIR | _IMAGES, "d/b.jpeg", mutate_bytes, pictures)
     for name in ("d/a.txt", "d/b.txt"):

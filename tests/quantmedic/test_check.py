@@ -177,7 +177,7 @@ def demo_arguments() -> list[str]:
     for role, prepared in options["preprocessing"].items():
         for name in ("mean", "std"):
             found += [f"--{name}", f"{role}={','.join(map(str, getattr(prepared, name)))}"]
-        found += ["--scale", f"{role}={prepared.scale}"]
+        found += ["-p", f"{role}.scale={prepared.scale}"]
     return found
 
 

@@ -275,7 +275,7 @@ def test_the_prescription_speaks_for_the_toolchain_that_was_named(tmp_path):
 BAD_OPTIONS = {
     "": ["--representative"],
     "-v shape.npz": ["shape.npz", "NHWC"],
-    "-v bytes.npz": ["uint8", "--scale"],
+    "-v bytes.npz": ["uint8", "scale=255"],
     "-v empty.npz": ["empty.npz"],
     "-v object.npz": ["object.npz"],
     "-v good.npz --labels three.npy": ["labels"],
@@ -285,7 +285,7 @@ BAD_OPTIONS = {
     "-v good.npz --select Z9": ["Z9"],
     "-v good.npz --toolchain horizn": ["--toolchain", "did you mean 'horizon'"],
     "-v good.npz --threshold activation_zscoer=8": ["did you mean 'activation_zscore'"],
-    "-v good.npz --mean abc": ["mean"],
+    "-v good.npz -p mean=abc": ["mean"],
     "-v good.npz --labels eight.npy --metric mymetric:broken": ["boom"],
 }
 BAD_MODELS = {

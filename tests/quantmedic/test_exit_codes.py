@@ -255,7 +255,7 @@ def test_a_function_imports_beside_itself_when_it_is_called(functions: Path) -> 
 @pytest.mark.nightly
 def test_numba_switched_off_by_its_own_variable(tmp_path: Path) -> None:
     (float_model, quantized), options = patient()
-    words = ["collect", float_model, quantized, "--validation", options["validation"], "--scale", "validation=255"]
+    words = ["collect", float_model, quantized, "--validation", options["validation"], "-p", "validation.scale=255"]
     words += ["--samples", "8", "--output", "a.case"]
     done = run_quantmedic(*words, cwd=tmp_path, env={**os.environ, "NUMBA_DISABLE_JIT": "1"})
     assert done.returncode == 0, done.stderr
@@ -279,7 +279,7 @@ def test_samples_beyond_reason_are_refused(tmp_path: Path, monkeypatch: pytest.M
         quantmedic.collect(*models, **options)
     assert "fewer are read" in str(raised.value)
     assert quantmedic.collect(*models, **options, samples=16).statistics
-    done = run_quantmedic("search", "debugger", *models, "-v", options["validation"], "--scale", "255", cwd=tmp_path)
+    done = run_quantmedic("search", "debugger", *models, "-v", options["validation"], "-p", "scale=255", cwd=tmp_path)
     assert done.returncode == 2 and SAMPLES.variable in done.stderr
 
 
@@ -292,7 +292,18 @@ def test_an_interrupt_of_the_trials_leaves_the_report_and_says_so(
 
     monkeypatch.setattr(workbench, "edit", stop)
     (float_model, quantized), data = patient(detection=True)
-    given = ["-r", data["representative"], "-v", data["validation"], "--scale", 255, "--mean", 0.5, "--std", 0.5]
+    given = [
+        "-r",
+        data["representative"],
+        "-v",
+        data["validation"],
+        "-p",
+        "scale=255",
+        "-p",
+        "mean=0.5",
+        "-p",
+        "std=0.5",
+    ]
     words = [command, float_model, quantized, *given, "--prove"]
     done = CliRunner().invoke(cli, [*map(str, words), "-o", str(tmp_path)])
     assert done.exit_code == 130 and "interrupted: not everything was tried" in done.stderr

@@ -14,7 +14,7 @@ from quantmedic.demo import patient
 pytestmark = pytest.mark.thorough
 
 DEMO = Path(str(patient()[0][0])).parent
-PIXELS = ("--scale", "255", "--mean", "validation=0.286", "--std", "validation=0.353")
+PIXELS = ("-p", "scale=255", "-p", "validation.mean=0.286", "-p", "validation.std=0.353")
 
 
 def run(*arguments: object) -> subprocess.CompletedProcess[str]:
@@ -24,7 +24,7 @@ def run(*arguments: object) -> subprocess.CompletedProcess[str]:
 def test_the_prescription_is_carried_out_and_the_model_measured(tmp_path: Path) -> None:
     fixed, report = tmp_path / "fixed.onnx", tmp_path / "repair"
     data = ("-r", DEMO / "representative.npz", "-v", DEMO / "validation.npz", *PIXELS)
-    data += ("--mean", "representative=0", "--std", "representative=1", "--samples", 128)
+    data += ("-p", "representative.mean=0", "-p", "representative.std=1", "--samples", 128)
     done = run(DEMO / "float.onnx", DEMO / "int8.onnx", *data, "-o", fixed, "--report", report)
     assert done.returncode == 0, done.stderr
     assert "degraded -> healthy" in done.stdout
@@ -43,7 +43,7 @@ def test_what_no_repair_changes_is_told_with_what_to_do(tmp_path: Path) -> None:
     images[5, 0, 3, 3] = np.nan
     np.savez(tmp_path / "validation.npz", image=images, labels=labels)
     data = ("-r", DEMO / "representative.npz", "-v", tmp_path / "validation.npz", *PIXELS)
-    data += ("--mean", "representative=0", "--std", "representative=1", "--report", tmp_path / "repair")
+    data += ("-p", "representative.mean=0", "-p", "representative.std=1", "--report", tmp_path / "repair")
     done = run(DEMO / "float.onnx", DEMO / "int8.onnx", *data, "-o", tmp_path / "fixed.onnx")
     assert done.returncode == 1 and not (tmp_path / "fixed.onnx").exists()
     said = " ".join(done.stdout.split())
@@ -58,7 +58,7 @@ def test_what_no_repair_changes_is_told_with_what_to_do(tmp_path: Path) -> None:
 @pytest.mark.nightly
 def test_a_healthy_model_is_left_alone(tmp_path: Path) -> None:
     data = ("-r", DEMO / "representative_healthy.npz", "-v", DEMO / "validation.npz", *PIXELS)
-    data += ("--mean", "representative=0.286", "--std", "representative=0.353")
+    data += ("-p", "representative.mean=0.286", "-p", "representative.std=0.353")
     done = run(DEMO / "float.onnx", DEMO / "int8_healthy.onnx", *data, "-o", tmp_path / "fixed.onnx")
     assert done.returncode == 0, done.stderr
     assert "nothing was written: int8_healthy.onnx is healthy: there is nothing to repair" in done.stdout

@@ -37,8 +37,7 @@ def empty_folders(tmp_path: Path) -> tuple[str, str]:
 REFUSED = {
     "-r x.npz": "--representative: texts go with --tokens",
     "-v x.npz": "--validation: texts go with --tokens",
-    "--layout NHWC": "--layout: token ids need no preparation",
-    "--mean 1,2,3": "--mean: token ids need no preparation",
+    "-p mean=1,2,3": "--preprocess: token ids need no preparation",
     "--samples 3": "--samples: --text-length bounds",
     "--prove": "--prove: the output layer, the embedding and the worst block are always tried",
     "--metric-option a=b": "--metric-option: perplexity",

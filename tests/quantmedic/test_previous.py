@@ -170,8 +170,8 @@ def test_command_line_and_every_format(cases: dict[str, Case], quantized: dict[s
     assert re.search(r"since the previous case: helped \(\+2\d\.\d dB\)", again.output)
     np.savez(tmp_path / "val.npz", **np.load(options["validation"]))
     first = call(
-        "diagnose", model, quantized["normalized"], "-v", tmp_path / "val.npz", "--scale", 255, "--mean", MEAN,
-        "--std", STD, "--previous", tmp_path / "before.case", "-o", tmp_path / "first",
+        "diagnose", model, quantized["normalized"], "-v", tmp_path / "val.npz", "-p", "scale=255", "-p", f"mean={MEAN}",
+        "-p", f"std={STD}", "--previous", tmp_path / "before.case", "-o", tmp_path / "first",
     )  # fmt: skip
     assert first.exit_code == 0, first.output
     for folder in ("first", "again"):

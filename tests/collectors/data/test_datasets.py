@@ -164,7 +164,7 @@ def test_integers_that_do_not_fit_are_refused():
 def test_bytes_for_floats_need_a_declaration():
     pixels = numbers(2, 3, 6, 5, dtype=np.uint8)
     text = refusal({"image": pixels}, IMAGE)
-    assert "uint8" in text and "float32" in text and "--scale validation=255" in text
+    assert "uint8" in text and "float32" in text and "--preprocess validation.scale=255" in text
     assert "no preprocessing" in refusal({"image": pixels}, IMAGE, preprocessing=Preprocessing(layout="NCHW"))
     dataset = opened({"image": pixels}, IMAGE, preprocessing=Preprocessing(scale=255, mean=(0.5,)))
     np.testing.assert_allclose(everything(dataset).inputs["image"], pixels / 255 - 0.5, atol=1e-6)
@@ -194,10 +194,10 @@ def test_layout_is_suggested_never_guessed():
         "  array  image  (7, 6, 5, 3)",
         "  model  image  (N, 3, 6, 5)",
         "  note: the last axis has 3 entries: NHWC",
-        "help: pass --layout validation=NHWC",
+        "help: pass --preprocess validation.layout=NHWC",
     ]
     last = InputSpec("image", (None, None, None, 3), F32)
-    assert "--layout representative=NCHW" in refusal(numbers(7, 3, 6, 5), last, role="representative")
+    assert "--preprocess representative.layout=NCHW" in refusal(numbers(7, 3, 6, 5), last, role="representative")
     square = InputSpec("image", (None, 8, 8, 3), F32)
     assert "axis 1 has 3 entries: NCHW" in refusal(numbers(7, 3, 8, 8), square)
 
@@ -391,7 +391,7 @@ def test_images_of_another_size(tmp_path, pictures):
     pictures("a.png")
     pictures("b.png", size=(8, 8))
     text = refusal(tmp_path, IMAGE, preprocessing=SCALED)
-    assert "b.png" in text and "--resize validation=6x5" in text
+    assert "b.png" in text and "--preprocess validation.resize=6x5" in text
     resized = Preprocessing(scale=255, resize=(6, 5))
     assert everything(opened(tmp_path, IMAGE, preprocessing=resized)).samples == 2
 

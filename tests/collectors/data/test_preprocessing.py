@@ -67,7 +67,7 @@ def test_bytes_become_floats_and_the_array_is_left_alone():
 def test_number_of_channels_must_agree_with_the_data():
     with pytest.raises(DataError, match="mean has another number of channels") as error:
         Preprocessing((1, 2, 3)).apply(np.zeros((4, 8, 8, 3), np.uint8))
-    assert "--layout NHWC" in str(error.value)
+    assert "--preprocess layout=NHWC" in str(error.value)
 
 
 def test_impossible_declarations_are_refused():
@@ -101,20 +101,20 @@ def test_layout_is_told_by_the_axis_of_a_few_entries():
 
 
 def test_options_without_a_role_hold_for_both():
-    sets = parse_preprocessing({"mean": ["0.485, 0.456,0.406"], "scale": ["255"], "resize": ["224x320"]})
+    sets = parse_preprocessing(["mean=0.485, 0.456,0.406", "scale=255 resize=224x320"])
     assert sets["representative"] == sets["validation"]
     assert sets["validation"] == Preprocessing((0.485, 0.456, 0.406), None, 255.0, resize=(224, 320))
 
 
 def test_role_wins_over_the_value_for_both():
-    sets = parse_preprocessing({"mean": ["0.286", "representative=0"], "--channel-order": ["validation=bgr"]})
+    sets = parse_preprocessing(["mean=0.286", "representative.mean=0", "validation.channel-order=bgr"])
     assert sets["representative"] == Preprocessing((0.0,))
     assert sets["validation"] == Preprocessing((0.286,), channel_order="BGR")
 
 
 def test_no_options_declare_nothing():
     nothing = Preprocessing()
-    assert parse_preprocessing({"mean": []}) == {"representative": nothing, "validation": nothing}
+    assert parse_preprocessing([]) == {"representative": nothing, "validation": nothing}
 
 
 def test_one_declaration_is_that_of_both_sets():
@@ -133,26 +133,29 @@ def test_what_declares_nothing_is_refused_by_name():
 
 
 def test_one_side_is_a_square():
-    assert parse_preprocessing({"resize": ["32"]})["validation"].resize == (32, 32)
+    assert parse_preprocessing(["resize=32"])["validation"].resize == (32, 32)
 
 
 def test_bad_options_say_what_to_write():
-    for option, values, message, words in (
-        ("mean", ["a"], "--mean cannot be read", "0.485"),
-        ("mean", [""], "--mean cannot be read", "0.485"),
-        ("mean", ["1", "2"], "--mean is given twice", "representative or validation=VALUE"),
-        ("mean", ["validation=1", "validation=1"], "twice for the validation data", "validation"),
-        ("mean", ["vaildation=1"], "--mean names no data set", "--mean validation=1"),
-        ("std", ["representative=0"], "representative data: std must be positive", None),
-        ("scale", ["1/255"], "--scale cannot be read", "divided by"),
-        ("scale", ["inf"], "scale must be positive", None),
-        ("layout", ["HWC"], "--layout cannot be read", "NCHW or NHWC"),
-        ("resize", ["1x2x3"], "--resize cannot be read", "height first"),
-        ("resize", ["0"], "resize must be", None),
-        ("normalise", ["1"], "unknown preprocessing option", "--channel-order"),
+    for texts, message, words in (
+        (["mean=a"], "mean cannot be read", "0.485"),
+        (["mean="], "mean cannot be read", "0.485"),
+        (["mean=1", "mean=2"], "mean is given twice", "validation.mean=VALUE"),
+        (["validation.mean=1 validation.mean=1"], "twice for the validation data", "validation"),
+        (["vaildation.mean=1"], "'vaildation' is no data set", "validation.mean=1"),
+        (["representative.std=0"], "representative data: std must be positive", None),
+        (["scale=1/255"], "scale cannot be read", "divided by"),
+        (["scale=inf"], "scale must be positive", None),
+        (["layout=HWC"], "layout cannot be read", "NCHW or NHWC"),
+        (["resize=1x2x3"], "resize cannot be read", "height first"),
+        (["resize=0"], "resize must be", None),
+        (["normalise=1"], "unknown preprocessing 'normalise'", "channel_order"),
+        (["scal=255"], "did you mean scale", "[ROLE.]KEY=VALUE"),
+        (["255"], "unknown preprocessing '255'", "scale=255"),
+        ([""], "unknown preprocessing ''", "scale=255"),
     ):
         with pytest.raises(DataError, match=message) as error:
-            parse_preprocessing({option: values})
+            parse_preprocessing(texts)
         assert words is None or words in error.value.help
 
 
@@ -160,7 +163,7 @@ def test_bad_options_say_what_to_write():
 @given(st.lists(FINITE, min_size=1, max_size=4))
 def test_numbers_survive_the_command_line(values):
     text = ",".join(map(repr, values))
-    assert parse_preprocessing({"mean": [text]})["validation"].mean == tuple(values)
+    assert parse_preprocessing([f"mean={text}"])["validation"].mean == tuple(values)
 
 
 # --- image files
