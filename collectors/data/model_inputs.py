@@ -134,9 +134,8 @@ class Input:
             raise self._type_error(
                 found,
                 "are integers, the model takes floats, and no preprocessing is declared",
-                f"pass scale, mean and std as in training, for example --preprocess {self.role}.scale=255 "
-                f"(--preprocess {self.role}.scale=1 hands the values over as they are), or save the preprocessed array as "
-                f"{self.spec.dtype}",
+                f"pass scale, mean and std as in training, for example --preprocess {self.role}.scale=255 (a scale of "
+                f"1 hands the values over as they are), or save the preprocessed array as {self.spec.dtype}",
             )
 
     def _check_range(self, array: Array, found: ArrayInfo) -> None:

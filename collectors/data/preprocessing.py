@@ -118,7 +118,7 @@ class Preprocessing:
             raise DataError(
                 f"{name} has another number of channels than the data",
                 where=[f"{name}  {_numbers_text(values)}", f"data  {shape}, channels along axis {axis}"],
-                help=f"give one {name} or one per channel; if the channels are the last axis, pass --preprocess layout=NHWC",
+                help=f"give one {name} or one per channel; if channels come last, pass --preprocess layout=NHWC",
             )
         return np.asarray(values, np.float32).reshape([-1 if i == axis else 1 for i in range(len(shape))])
 
@@ -182,7 +182,7 @@ def parse_preprocessing(texts: Sequence[str]) -> dict[Role, Preprocessing]:
         DataError: A value cannot be read, is given twice, or names no key or role.
     """
     given: dict[str, dict[Role | None, object]] = {}
-    for text in (part for text in texts for part in _parts(text)):
+    for text in (part for each in texts for part in _parts(each)):
         role, name, value = _split_setting(text)
         own = given.setdefault(name, {})
         if role in own:

@@ -118,17 +118,16 @@ class DataOptions:
         int | None,
         Option(
             "At most this many samples of each data set.",
-            daily=True,
             instead="--text-length bounds the tokens of a text; give a file with fewer texts",
         ),
     ] = None
     preprocessing: Annotated[
         "Mapping[Role, Preprocessing]",
         Option(
-            "What stored data need, as in training: scale=255 (divide by it first), mean=0.485,0.456,0.406, std=…, "
-            "layout=NHWC, channel_order=BGR, resize=224; ROLE: representative or validation; repeat.",
+            "As in training, such as scale=255, mean=0.485, std=0.229; values are divided by scale first. Also "
+            "layout=NHWC, channel_order=BGR and resize=H,W. Of one data set: validation.mean=0.5; repeat.",
             "--preprocess -p",
-            "[ROLE.]KEY=VALUE",
+            "KEY=VALUE",
             kind="texts",
             daily=True,
             python='``quantmedic.Preprocessing`` of all data, or by role (``{"representative": …}``), for stored data '
@@ -139,8 +138,8 @@ class DataOptions:
     metric: Annotated[
         str | None,
         Option(
-            "top1, top5, mae, rmse, map, map50, miou, f1, f1-binary, cer, wer, recall@K, perplexity or "
-            "module:function; see: quantmedic explain metrics. [default: top1, of boxes map]",
+            "Task metric, such as top1, map, miou, cer or module:function; see: quantmedic explain metrics. "
+            "[default: top1, of boxes map]",
             takes="NAME",
             daily=True,
             python="A built-in metric such as top1, map, miou or cer (page ``metrics``), or ``module:function``; top1 "
@@ -199,8 +198,8 @@ class TextOptions:
     tokens: Annotated[
         TokenSource | None,
         Option(
-            "Run language models on these texts: .jsonl with text or input_ids, .npz or .npy of token ids [texts, "
-            "tokens], or plain text; text needs tokenizer.json beside FLOAT.",
+            "Texts that both language models are run on; .jsonl with text or input_ids, .npz or .npy of token ids "
+            "[texts, tokens], or plain text; text needs tokenizer.json beside FLOAT.",
             takes="FILE",
             kind="path",
             daily=True,
@@ -208,9 +207,9 @@ class TextOptions:
             "ids, an array of ids ``[texts, tokens]``, or a list with one array per text.",
         ),
     ] = None
-    weights_only: Annotated[
-        bool, Option("Compare the weights of two checkpoints tensor by tensor, and run neither.", daily=True)
-    ] = False
+    weights_only: Annotated[bool, Option("Compare the weights of two checkpoints, and run neither.", daily=True)] = (
+        False
+    )
     text_length: Annotated[
         int | None, Option("Tokens that are used of each text. [default: 512]", takes="N", kind="at least 2")
     ] = None
@@ -228,7 +227,6 @@ class MeasuringOptions:
         Option(
             "fast measures tensors on 32 random samples or one of 32, at little more than the cost of inference; "
             "outputs and accuracy on all.",
-            daily=True,
             python="``exact`` measures every tensor on every sample; ``fast`` on one random sample of 32, and at least "
             "on 32 of them, at little more than the cost of inference: both models run as they are on all others, of "
             "which only network inputs and outputs are measured.",
@@ -270,7 +268,6 @@ class MeasuringOptions:
             "Run both models on cpu, cuda or cuda:1; torch modules and language models also on mps or xpu. "
             "[default: where they are, checkpoints on the processor]",
             takes="NAME",
-            daily=True,
             python="Where both models run, by default where they are: of torch modules any device of torch, such as "
             "``cuda:1`` or ``mps``, to which both are moved and where they stay; of checkpoints of language models "
             "the same, one block at a time, by default the processor; of ONNX models ``cuda``, with onnxruntime-gpu. "
@@ -391,21 +388,19 @@ class ToolchainOptions:
     toolchain_logs: Annotated[
         Sequence[str | Path],
         Option(
-            "What the toolchain printed; repeat. Without QUANT: why there is none.",
+            "What the toolchain printed; of Sony's toolkit the folder of mct.set_log_folder; repeat. Without QUANT: "
+            "why there is none.",
             "--log --toolchain-log",
-            "FILE",
-            daily=True,
+            "PATH",
             python="What the toolchain printed, as text files.",
         ),
     ] = ()
     mct_log: Annotated[
         str | Path | None,
         Option(
-            "What Sony's toolkit logged: the folder of mct.set_log_folder.",
-            takes="FOLDER",
-            kind="text",
-            python="The folder given to ``mct.set_log_folder``, for the settings and for what the toolkit printed; one "
+            "The folder given to ``mct.set_log_folder``, for the settings and for what the toolkit printed; one "
             "that is missing or belongs to another model causes a notice.",
+            typed=False,
         ),
     ] = None
     settings_files: Annotated[
@@ -444,7 +439,7 @@ class ProofOptions:
     prove: Annotated[
         Prove,
         Option(
-            "Carry out remedies, run the printed prescription, measure what they recover. Unless told, `diagnose` and "
+            "Carry out remedies and the prescription, and measure what they recover. Unless told, `diagnose` and "
             "`demo` try only what leads.",
             kind="switch",
             daily=True,
@@ -511,7 +506,6 @@ class CheckpointOptions:
         bool,
         Option(
             "Continue from the unfinished work that an interrupted run left in the output.",
-            daily=True,
             python="Continue from the unfinished case in ``checkpoint``, if there is one.",
         ),
     ] = False

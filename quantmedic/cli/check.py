@@ -23,24 +23,21 @@ from quantmedic.api.checks import (
 )
 from quantmedic.api.checks import check as check_case
 from quantmedic.api.inspection import inspect
-from quantmedic.api.judging import check_toolchain
-from quantmedic.api.options import CollectOptions, Option, RuleOptions
+from quantmedic.api.options import CollectOptions, Option
 from quantmedic.api.report import write_report
 from quantmedic.api.rulebase import load_manuals
-from quantmedic.api.thresholds import rules_in_force
-from quantmedic.cli.groups import Command, declared_group, option
+from quantmedic.cli.groups import Command, declared_group, join_groups, option
 from quantmedic.cli.limits import Limits, limit_options
 from quantmedic.cli.options import (
     CONTEXT,
-    JudgingOptions,
     ReportOptions,
-    collect_options,
-    judged_options,
-    judging_options,
+    data_options,
     printing_options,
     refuse_options,
     resume_option,
-    rule_options,
+    running_options,
+    text_options,
+    toolchain_file_options,
 )
 from quantmedic.cli.reporting import end_if_interrupted, print_warnings
 from quantmedic.cli.streams import print_command, print_format, print_line, print_report
@@ -61,7 +58,7 @@ DEFAULT_FORMATS = tuple(name for name in FORMATS if name not in ("png", "metrics
 #: Formats that are files alone.
 _UNPRINTABLE = ("html", "png")
 #: Options of a measurement that need no data.
-_STATIC = {"toolchain_logs", "mct_log", "settings_files", "threads"}
+_STATIC = {"toolchain_logs", "settings_files", "threads"}
 
 
 @dataclass(frozen=True)
@@ -71,7 +68,8 @@ class GateOptions:
     config: Annotated[
         Path | None,
         Option(
-            "Policy. [default: the nearest quantmedic.toml, or pyproject.toml with tool.quantmedic]",
+            "Policy, which holds rules and thresholds too. [default: the nearest quantmedic.toml, or pyproject.toml "
+            "with tool.quantmedic]",
             takes="FILE",
             daily=True,
         ),
@@ -83,7 +81,7 @@ class GateOptions:
     write_baseline: Annotated[
         Path | None,
         Option(
-            "Write all findings to FILE, to be known from then on, and judge nothing.",
+            "Write all findings to FILE, to be known from then on; nothing is judged.",
             takes="FILE",
             kind="baseline",
             daily=True,
@@ -104,17 +102,29 @@ class GateOptions:
 
 
 gate_options = declared_group("gate", GateOptions, "Limits")
+#: What is measured before two models are judged; ``diagnose`` measures all else, and its case is checked.
+measured_options = join_groups(
+    "options",
+    CollectOptions,
+    data_options,
+    text_options.without("weights_only"),
+    running_options,
+    toolchain_file_options,
+)
 
 
 @click.command(cls=Command, context_settings=CONTEXT)
 @click.argument("models", nargs=-1, required=True, metavar="FLOAT QUANT | CASE", type=click.Path(path_type=Path))
-@judged_options.without("write_fixed")
+@measured_options
 @resume_option
-@option("--static", is_flag=True, help="No data: judge weights, graph and quantization parameters alone.")
+@option(
+    "--static",
+    is_flag=True,
+    title="Data",
+    help="No data: judge weights, graph and quantization parameters alone.",
+)
 @limit_options
 @gate_options
-@rule_options
-@judging_options
 @printing_options(FORMATS, default="all but png and metrics")
 @click.pass_context
 def check(
@@ -126,39 +136,29 @@ def check(
     options: CollectOptions,
     limits: Limits,
     gate: GateOptions,
-    rules: RuleOptions,
-    judging: JudgingOptions,
     report: ReportOptions,
 ) -> None:
     """Apply a policy: fail where the quantized model got worse than it may, and say why.
 
-    Takes both models and data, or a stored case or the folder of a report. Without a policy, findings of high severity
-    fail; limits such as --max-drop hold beside that. The report in the output folder is that of diagnose with check.md
-    (for a pull request), check.sarif and check.xml (JUnit).
+    Takes both models and data, or a case. Without a policy, findings of high severity fail.
 
-    Exit codes: 0 accepted, 1 regression, 2 could not do its job, 3 too few samples to decide, 4 gains that are too good
-    to be true.
+    Exit codes: 0 accepted, 1 regression, 2 could not do its job, 3 too few samples, 4 too good.
 
     \b
     Examples:
-      quantmedic check float.onnx int8.onnx -r rep.npz -v val.npz -o report
-      quantmedic check float.onnx int8.onnx -r rep.npz -v val.npz --max-drop 1 --min-agreement 0.98
-      quantmedic check float.onnx int8.onnx --static
-      quantmedic check Llama-3-8B Llama-3-8B-GPTQ --tokens texts.jsonl --config quantmedic.toml
-      quantmedic check report --config quantmedic.toml --baseline main.case
+      quantmedic check float.onnx int8.onnx -r rep.npz -v val.npz --max-drop 1 -o report
+      quantmedic check report --config quantmedic.toml --baseline quantmedic-baseline.json
       quantmedic check report --write-baseline quantmedic-baseline.json
     """
     _check_usage(context, models, static, resume, report)
     policy = policy_in_force(gate.config)
-    base = rules_in_force(rules, lambda folders: rules_of(policy, folders))
+    base = rules_of(policy)
     if gate.write_baseline is not None or gate.prune_baseline:
         _keep_findings(models, gate, policy, base)
         return
-    check_toolchain(judging.toolchain, base)
     # Report what is wrong with these before hours of measuring.
     limits.added_to(policy, "a metric that is not known yet")
     baseline = open_baseline(gate.baseline, policy, base)
-    previous = load_case(judging.previous) if judging.previous is not None else None
     if report.output is not None and len(models) > 1:
         from quantmedic.cli.measuring import unfinished_work  # slow to import, and a stored case needs it not
 
@@ -170,8 +170,6 @@ def check(
         limits.added_to(policy, opened.facts.model.metric.name),
         rules=base,
         baseline=baseline,
-        previous=previous,
-        toolchain=judging.toolchain,
         today=gate.today,
         strict=gate.strict,
         warn_only=gate.warn_only,
@@ -226,12 +224,12 @@ def _check_usage(
         raise click.UsageError("--resume continues the case in a folder: add --output")
     if len(models) == 1:
         refuse_options(
-            context, {*collect_options, "resume", "static"}, "is about models; a stored case is measured already"
+            context, {*measured_options, "resume", "static"}, "is about models; a stored case is measured already"
         )
     elif len(models) != 2:
         raise click.UsageError("give the float model and the quantized one, or one case")
     elif static:
-        refuse_options(context, {*collect_options, "resume"} - _STATIC, "needs data, which --static goes without")
+        refuse_options(context, {*measured_options, "resume"} - _STATIC, "needs data, which --static goes without")
 
 
 def _case(models: Sequence[Path], static: bool, options: CollectOptions, base: RuleBase) -> Case:

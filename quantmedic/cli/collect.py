@@ -14,6 +14,7 @@ from quantmedic.cli.measuring import collect_case, unfinished_work
 from quantmedic.cli.options import (
     CONTEXT,
     collect_options,
+    proof_options,
     refuse_options,
     resume_option,
     rule_options,
@@ -24,6 +25,8 @@ from quantmedic.cli.values import OutputCase, OutputFile
 from quantmedic.collectors.measure.slices import MIN_SAMPLES
 from quantmedic.engine.output_files import remove_file
 
+#: All that is measured: nothing is proven here, and shards are brought together by who judges them.
+measured_options = collect_options.without(*proof_options, "shards", "weights_only")
 #: Options of a measurement of outputs alone.
 _OF_OUTPUTS = {"validation", "samples", "preprocessing", "batch_size", "threads", "timeout", "device"}
 
@@ -31,9 +34,9 @@ _OF_OUTPUTS = {"validation", "samples", "preprocessing", "batch_size", "threads"
 @click.command(cls=Command, context_settings=CONTEXT)
 @click.argument("float_model", type=click.Path(path_type=Path), metavar="FLOAT")
 @click.argument("quantized_model", type=click.Path(path_type=Path), metavar="QUANT")
-@collect_options
+@measured_options
 @resume_option
-@rule_options
+@rule_options.only("folders")
 @option(
     "--output",
     "-o",
@@ -75,7 +78,7 @@ def collect(
       quantmedic collect float.onnx int8.onnx -v val.npz --outputs-only old.npz     # with the old release
     """
     if outputs_only is not None:
-        refuse_options(context, {*collect_options, "resume", "folders", "output"} - _OF_OUTPUTS, "records no outputs")
+        refuse_options(context, {*measured_options, "resume", "folders", "output"} - _OF_OUTPUTS, "records no outputs")
         _record(float_model, quantized_model, options, outputs_only)
         return
     path = case_path(output)

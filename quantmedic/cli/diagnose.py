@@ -13,7 +13,6 @@ from quantmedic.cli.options import (
     JudgingOptions,
     ReportOptions,
     collect_options,
-    judged_options,
     judging_options,
     refuse_options,
     report_options,
@@ -23,14 +22,14 @@ from quantmedic.cli.options import (
 from quantmedic.cli.reporting import open_judging, report_case
 
 #: Options of a measurement that say something of a float model whose quantization failed.
-_OF_A_FAILURE = {"toolchain_logs", "mct_log", "representative", "samples", "preprocessing"}
+_OF_A_FAILURE = {"toolchain_logs", "representative", "samples", "preprocessing"}
 
 
 @click.command(cls=Command, context_settings=CONTEXT)
 @click.argument(
     "models", nargs=-1, required=True, metavar="FLOAT QUANT | FLOAT --log FILE | CASE…", type=click.Path(path_type=Path)
 )
-@judged_options
+@collect_options.without("shard")
 @resume_option
 @rule_options
 @judging_options

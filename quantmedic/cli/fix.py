@@ -8,16 +8,16 @@ import click
 
 from quantmedic.api.fix import Fixed, fix_pair
 from quantmedic.api.language_models import refuse_checkpoints
-from quantmedic.api.options import CollectOptions, RuleOptions
-from quantmedic.api.thresholds import rules_in_force
-from quantmedic.cli.groups import Command, option
+from quantmedic.api.options import CollectOptions
+from quantmedic.cli.groups import Command, join_groups, option
 from quantmedic.cli.options import (
     CONTEXT,
     JudgingOptions,
-    judged_options,
+    data_options,
     judging_options,
-    rule_options,
-    text_options,
+    proof_options,
+    running_options,
+    toolchain_file_options,
 )
 from quantmedic.cli.streams import print_line
 from quantmedic.cli.terminal import progress_bars
@@ -33,13 +33,15 @@ def _refuse_checkpoint(context: click.Context, parameter: click.Parameter, model
     return model
 
 
-def _refuse_texts(context: click.Context, parameter: click.Parameter, texts: str | None) -> None:
-    """Of models that are no checkpoints, which are refused before."""
-    if texts is not None:
-        raise click.UsageError(
-            "texts are for language models, whose prescription is printed and not run: quantmedic diagnose FLOAT QUANT "
-            "--tokens FILE writes it"
-        )
+#: What is measured before and after the repair.
+measured_options = join_groups(
+    "options",
+    CollectOptions,
+    data_options,
+    running_options.without("memory"),
+    toolchain_file_options,
+    proof_options.only("budget"),
+)
 
 
 @click.command(cls=Command, context_settings=CONTEXT)
@@ -51,24 +53,22 @@ def _refuse_texts(context: click.Context, parameter: click.Parameter, texts: str
     is_eager=True,
     callback=_refuse_checkpoint,
 )
-@judged_options.without("write_fixed", *text_options)
-@option("--tokens", hidden=True, expose_value=False, callback=_refuse_texts)
-@rule_options
+@measured_options
 @option(
     "-o",
     "--output",
     required=True,
     type=OutputFile(".onnx", ".tflite", ".xml"),
     metavar="FILE",
+    title="Output",
     help="Where to write the repaired model; nothing is written unless it measures better.",
 )
-@option("--report", type=OutputFolder(), metavar="FOLDER", help="Reports before and after.")
+@option("--report", type=OutputFolder(), metavar="FOLDER", title="Output", help="Reports before and after.")
 @judging_options.only("toolchain")
 def fix(
     float_model: Path,
     quantized_model: Path,
     options: CollectOptions,
-    rules: RuleOptions,
     output: Path,
     report: Path | None,
     judging: JudgingOptions,
@@ -93,7 +93,6 @@ def fix(
             quantized_model,
             output,
             replace(options, proof=proof),
-            rules=rules_in_force(rules),
             report=report,
             progress=progress,
         )

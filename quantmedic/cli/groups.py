@@ -217,7 +217,8 @@ def _option_of(name: str, kind: object, default: object, declared: Option, title
     flags = declared.flags.split() or [f"--{name.replace('_', '-')}"]
     if default is True or declared.kind == "switch":
         flags = [f"{flags[0]}/--no-{flags[0].removeprefix('--')}"]
-    settings = {**(KINDS[declared.kind] if declared.kind else _settings_of(kind)), "metavar": declared.takes}
+    takes = declared.takes or ("N" if kind is int else None)
+    settings = {**(KINDS[declared.kind] if declared.kind else _settings_of(kind)), "metavar": takes}
     if isinstance(default, bool | int | str):
         settings |= {"default": default, "show_default": not isinstance(default, bool)}
     return option(*flags, name, help=declared.help, title=title, daily=declared.daily, **settings)

@@ -24,10 +24,10 @@ from quantmedic.reports.terminal.lines import terminal_text
     type=OutputCase(),
     default=CASE_FILE,
     show_default=True,
+    title="Output",
     help="Case file, or a folder for it.",
 )
-@option("--quiet", "-q", is_flag=True, help="Print the file written only.")
-def import_(files: Sequence[Path], output: Path, quiet: bool) -> None:
+def import_(files: Sequence[Path], output: Path) -> None:
     """Read what a toolchain left behind: settings, logs, calibration tables, encodings, tables of a debugger.
 
     The format of a FILE is recognized by its content. All files of one model go into one case, which `diagnose` judges.
@@ -43,8 +43,6 @@ def import_(files: Sequence[Path], output: Path, quiet: bool) -> None:
     case = import_files(*files)
     path = case_path(output)
     save_case(case, path)
-    if not quiet:
-        print_report(terminal_text(import_lines(case.record), ascii_only=ascii_only()))
+    print_report(terminal_text(import_lines(case.record), ascii_only=ascii_only()))
     print_line(f"wrote {path} ({size_text(path.stat().st_size)})")
-    if not quiet:
-        print_line(f"next: quantmedic diagnose {path}")
+    print_line(f"next: quantmedic diagnose {path}")

@@ -18,7 +18,7 @@ class Limits:
     max_drop: Annotated[
         float | None,
         Option(
-            "Most that the task metric may drop: points of a share such as top-1, else its own unit; needs labels.",
+            "Most that the task metric may drop, in points of a share; of others in their own unit; needs labels.",
             takes="N",
             daily=True,
         ),
@@ -29,7 +29,6 @@ class Limits:
             "Least share of samples with the float model's class, such as 0.95.",
             takes="SHARE",
             kind="share",
-            daily=True,
         ),
     ] = None
     min_sqnr_db: Annotated[

@@ -10,7 +10,7 @@ import click
 from quantmedic.api.cases import CASE_FILE, kept_where_there_is_room, unfinished_path
 from quantmedic.api.failed import collect_failed
 from quantmedic.api.judging import judge
-from quantmedic.api.options import CollectOptions, DataOptions, MeasuringOptions, ProofOptions, RuleOptions
+from quantmedic.api.options import CollectOptions, DataOptions, ProofOptions, RuleOptions
 from quantmedic.api.weights import collect_weights
 from quantmedic.cli.groups import Command, option
 from quantmedic.cli.measuring import collect_case, proving_first, unfinished_work
@@ -19,7 +19,6 @@ from quantmedic.cli.options import (
     JudgingOptions,
     ReportOptions,
     data_options,
-    measuring_options,
     proof_options,
     refuse_options,
     report_options,
@@ -39,13 +38,12 @@ from quantmedic.reports.terminal.fixed import calibration_lines, fixed_lines
 
 
 @click.command(cls=Command, context_settings=CONTEXT)
-@option("--healthy", is_flag=True, help="Show the healthy twin instead of the patient.")
-@option("--detection", is_flag=True, help="Show a detector: boxes beside scores in one output.")
+@option("--healthy", is_flag=True, title="Choice", help="Show the healthy twin instead of the patient.")
+@option("--detection", is_flag=True, title="Choice", help="Show a detector: boxes beside scores in one output.")
 @option("--language-model", is_flag=True, help="Show a language model, run on texts; needs quantmedic[language].")
 @data_options.only("samples")
-@measuring_options.only("mode", "threads")
 @proof_options.only("prove")
-@report_options
+@report_options.without("formats", "verbose")
 @click.pass_context
 def demo(
     context: click.Context,
@@ -54,7 +52,6 @@ def demo(
     detection: bool,
     language_model: bool,
     data: DataOptions,
-    measuring: MeasuringOptions,
     proof: ProofOptions,
     report: ReportOptions,
 ) -> None:
@@ -70,13 +67,11 @@ def demo(
     """
     judging = open_judging(RuleOptions(), JudgingOptions())
     if language_model:
-        refuse_options(context, {"detection", "samples", "mode", "prove"}, "cannot be used with --language-model")
-        _diagnose_language_model(healthy, measuring, judging, report)
+        refuse_options(context, {"detection", "samples", "prove"}, "cannot be used with --language-model")
+        _diagnose_language_model(healthy, judging, report)
         return
     (float_model, quantized_model), embedded = patient(healthy=healthy, detection=detection)
-    options = CollectOptions(
-        data=replace(DataOptions(metric="top1", samples=data.samples), **embedded), measuring=measuring, proof=proof
-    )
+    options = CollectOptions(data=replace(DataOptions(metric="top1", samples=data.samples), **embedded), proof=proof)
     diagnosis = _diagnose(float_model, quantized_model, options, judging, report)
     if report.output is not None and can_run(diagnosis):
         run, again = write_example(report.output, float_model, embedded)
@@ -84,12 +79,10 @@ def demo(
         print_line(f"  then diagnose what it made: {again}")
 
 
-def _diagnose_language_model(
-    healthy: bool, measuring: MeasuringOptions, judging: Judging, report: ReportOptions
-) -> None:
+def _diagnose_language_model(healthy: bool, judging: Judging, report: ReportOptions) -> None:
     floats, quantized, texts = language_patient(healthy=healthy)
     with progress_bars() as progress:
-        case = collect_weights(floats, quantized, threads=measuring.threads, tokens=texts, progress=progress)
+        case = collect_weights(floats, quantized, tokens=texts, progress=progress)
     report_case(case, judging, report)
 
 

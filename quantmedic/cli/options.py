@@ -71,7 +71,20 @@ def _setting_of_metric(text: str) -> tuple[str, str]:
 data_options = declared_group("data", DataOptions, "Data", _data_options)
 text_options = declared_group("texts", TextOptions, "Data")
 measuring_options = declared_group("measuring", MeasuringOptions, "Measuring")
-toolchain_file_options = declared_group("toolchain", ToolchainOptions, "Known from elsewhere")
+
+
+def _toolchain_options(*, toolchain_logs: Sequence[Path] = (), settings_files: Sequence[Path] = ()) -> ToolchainOptions:
+    """A folder among the logs is that of Sony's toolkit."""
+    folders = [path for path in toolchain_logs if path.is_dir()]
+    if len(folders) > 1:
+        raise click.BadParameter("one folder of mct.set_log_folder is enough", param_hint="--log")
+    logs = [path for path in toolchain_logs if path not in folders]
+    return ToolchainOptions(logs, folders[0] if folders else None, settings_files)
+
+
+toolchain_file_options = declared_group(
+    "toolchain", ToolchainOptions, "Known from elsewhere", _toolchain_options
+).without("mct_log")
 spread_options = declared_group("spread", SpreadOptions, "Measuring")
 rule_options = declared_group("rules", RuleOptions, "Judging")
 resume_option = declared_group("saving", CheckpointOptions, "Output").options["resume"]
@@ -115,7 +128,7 @@ _BUDGET = option(
     type=Seconds(),
     metavar="TIME",
     title="Proof",
-    help="Limit the time for --prove, which it implies: 90, 90s or 5m. Without, every machine tries as much.",
+    help="Time for --prove, which it implies, such as 90s or 5m. Without, every machine tries as much.",
 )
 proof_options = declared_group("proof", ProofOptions, "Proof", _proof_options).replacing(budget=_BUDGET)
 
@@ -131,8 +144,8 @@ collect_options = join_groups(
     proof_options,
     spread_options,
 )
-#: All options of a measurement that is judged at once: one shard alone is not.
-judged_options = collect_options.without("shard")
+#: How two models are run by commands that need no more of it.
+running_options = measuring_options.only("threads", "timeout", "memory", "device")
 
 
 @dataclass(frozen=True)
@@ -164,7 +177,16 @@ class ReportOptions:
 
 
 def _format_option(formats: Sequence[str], help: str) -> Decorator:
-    return option("--format", "formats", multiple=True, type=click.Choice(formats), title="Output", help=help)
+    return option(
+        "--format",
+        "formats",
+        multiple=True,
+        type=click.Choice(formats),
+        metavar="NAME",
+        title="Output",
+        daily=False,
+        help=f"{', '.join(formats)}; {help}",
+    )
 
 
 _report_options = declared_group("report", ReportOptions, "Output")
@@ -179,13 +201,13 @@ report_options = _report_options.replacing(
         title="Output",
         help="Folder of the report.",
     ),
-    formats=_format_option(FORMATS, "Repeat. [default: html markdown json]"),
+    formats=_format_option(FORMATS, "repeat. [default: html markdown json]"),
 )
 
 
 def printing_options(formats: Sequence[str], default: str = "text") -> OptionGroup[ReportOptions]:
     """Options of a command that prints its answer, and writes it to a folder where one is given."""
-    help = f"Repeat with --output; one without it is printed. [default: {default}]"
+    help = f"repeat with --output; one without it is printed. [default: {default}]"
     return _report_options.without("open_page").replacing(formats=_format_option(formats, help))
 
 
@@ -196,8 +218,8 @@ class JudgingOptions:
     previous: Annotated[
         Path | None,
         Option(
-            "Case, or folder of a report, from before a remedy was applied: says what it brought, and ranks down "
-            "what was in vain.",
+            "Case, or folder of a report, from before a remedy was applied; says what it brought, and ranks down what "
+            "was in vain.",
             takes="CASE",
             daily=True,
         ),
@@ -205,9 +227,9 @@ class JudgingOptions:
     toolchain: Annotated[
         str | None,
         Option(
-            "Write the prescription for: ort, mct, litert, tflite, inc, nncf, fx, pt2e, torchao, aimet, modelopt, "
-            "horizon, llm-compressor, gptqmodel, autoawq, bitsandbytes, llama.cpp. [default: what the model carries "
-            "marks of]",
+            "Toolchain of the prescription, such as ort, mct or litert; also tflite, inc, nncf, fx, pt2e, torchao, "
+            "aimet, modelopt, horizon, llm-compressor, gptqmodel, autoawq, bitsandbytes, llama.cpp. [default: what the "
+            "model carries marks of]",
             takes="NAME",
             daily=True,
         ),

@@ -54,7 +54,7 @@ class SearchOptions:
 
     runs: Annotated[
         Literal["one", "all-but-one", "cumulative", "all"],
-        Option("sensitivity: one layer quantized, all but one, or all layers up to one.", daily=True),
+        Option("sensitivity: one layer quantized, all but one, or all up to one.", daily=True),
     ] = "all"
     methods: Annotated[
         str | None,
@@ -67,7 +67,7 @@ class SearchOptions:
     denylists: Annotated[
         Sequence[str],
         Option(
-            "debugger: evaluate with these layers in float: names of tensors, suspected, first and op:TYPE, separated "
+            "debugger: evaluate with these layers in float; names of tensors, suspected, first and op:TYPE, separated "
             "by commas, or @FILE; repeat.",
             "--denylist",
             "NAMES",
@@ -99,7 +99,7 @@ class SearchOptions:
         Sequence[Literal["text", "json", "markdown"]],
         Option("fallback, calibrations: repeat with --output; one without it is printed.", "--format"),
     ] = ()
-    verbose: Annotated[bool, Option("Print all layers.", daily=True)] = False
+    verbose: Annotated[bool, Option("Print all layers.")] = False
 
     @property
     def printed_format(self) -> str:
@@ -128,7 +128,6 @@ _TAKEN_BY = {
     "formats": ("fallback", "calibrations"),
     "device": ("sensitivity", "fallback"),
     "cluster": ("sensitivity", "fallback"),
-    "seed": ("sensitivity", "fallback", "calibrations"),
     "verbose": ("sensitivity", "debugger"),
     **dict.fromkeys(("denylists", "layer_metrics", "pair_metrics", "output_metrics", "thresholds"), ("debugger",)),
 }
@@ -149,14 +148,14 @@ def _threshold(text: str) -> str:
 
 
 @click.command(cls=Command, context_settings=CONTEXT)
-@click.argument("kind", type=click.Choice(KINDS), metavar="|".join(KINDS))
+@click.argument("kind", type=click.Choice(KINDS), metavar="KIND")
 @click.argument("models", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FLOAT [QUANT]")
 @search_options
 @data_options
 @goal_options
 @judging_options.only("toolchain")
 @rule_options.only("thresholds")
-@measuring_options.only("threads", "timeout", "device", "seed")
+@measuring_options.only("threads", "timeout", "device")
 @spread_options.only("cluster")
 @resume_option
 @click.pass_context
@@ -176,10 +175,11 @@ def search(
 ) -> None:
     """Search the layers of a pair, or the calibrations of FLOAT, by running them.
 
-    sensitivity measures what each layer does to the output, alone and together; diagnose names causes.
-    fallback finds a small set of layers that leave int8 to meet --max-drop or --min-sqnr.
-    calibrations races those of ort (of ONNX models), litert (of LiteRT models) or mct (of PyTorch modules) on FLOAT.
-    debugger measures each operator alone, as LiteRT's QuantizationDebugger does.
+    \b
+    sensitivity   what each layer does to the output, alone and together
+    fallback      a small set of layers that leave int8 to meet --max-drop or --min-sqnr
+    calibrations  the best one of ort (of ONNX models), litert (of LiteRT) or mct (of PyTorch)
+    debugger      each operator alone, as LiteRT's QuantizationDebugger measures it
 
     Exit codes: 0 found, 1 no set of layers meets the goal, 2 could not do its job, 130 Ctrl-C.
 
@@ -188,7 +188,6 @@ def search(
       quantmedic search sensitivity float.onnx int8.onnx -v val.npz -o report
       quantmedic search fallback float.onnx int8.onnx -v val.npz --min-sqnr 30
       quantmedic search calibrations float.onnx -r rep.npz -v val.npz
-      quantmedic search debugger float.onnx int8.onnx -v val.npz -o layers.csv
     """
     others = {name for name, kinds in _TAKEN_BY.items() if kind not in kinds}
     refuse_options(context, others, f"means nothing to {kind}")

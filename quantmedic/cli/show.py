@@ -36,7 +36,12 @@ class TableOptions:
 
     table: Annotated[
         str | None,
-        Option("activations, weights, errors, quantizers or all. [default: the main facts]", takes="NAME", daily=True),
+        Option(
+            "Layers by activations, weights, errors, quantizers or all; data-sets side by side; or the loss-budget. "
+            "[default: the main facts]",
+            takes="NAME",
+            daily=True,
+        ),
     ] = None
     columns: Annotated[
         str | None,
@@ -70,13 +75,6 @@ table_options = declared_group("choice", TableOptions, "Choice")
     title="Choice",
     help="All facts of one layer instead, by name or by its number in the tables.",
 )
-@option("--data-sets", is_flag=True, title="Choice", help="Both data sets side by side instead.")
-@option(
-    "--loss-budget",
-    is_flag=True,
-    title="Choice",
-    help="Where the noise at the outputs comes from instead: the whole loss budget.",
-)
 @option("--environment", is_flag=True, title="Choice", help="Versions, packages and the processor, without a CASE.")
 @option(
     "--csv", "csv_file", metavar="FILE", title="Output", help="Write the table to FILE, all of its layers; - prints it."
@@ -93,8 +91,6 @@ table_options = declared_group("choice", TableOptions, "Choice")
 def show(
     case: Path | None,
     layer: str | None,
-    data_sets: bool,
-    loss_budget: bool,
     environment: bool,
     anonymous: Path | None,
     csv_file: str | None,
@@ -111,7 +107,7 @@ def show(
       quantmedic show report --columns name,accumulated.sqnr_db,weight.std --sort accumulated.sqnr_db
       quantmedic show report --layer /stem/conv/Conv
       quantmedic show report --table all --csv layers.csv
-      quantmedic show report --loss-budget
+      quantmedic show report --table loss-budget
       quantmedic show report --anonymous shared.case
       quantmedic show --environment
     """
@@ -123,8 +119,9 @@ def show(
     if anonymous is not None:
         _write_anonymous(case, anonymous)
         return
+    data_sets, loss_budget = (choice.table == name for name in ("data-sets", "loss-budget"))
     if csv_file is not None and (layer is not None or data_sets):
-        raise click.UsageError("--csv writes the table of layers, or the budget; leave out --layer and --data-sets")
+        raise click.UsageError("--csv writes the table of layers, or the budget; not one layer, nor the data sets")
     inspection = inspect(load_case(case), rules_in_force(rules))
     if loss_budget:
         _show_budget(judge(inspection, inspection.base), csv_file)

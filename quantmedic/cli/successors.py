@@ -40,6 +40,24 @@ SUCCESSORS = {
         for command in ("diagnose", "collect", "check", "fix", "search")
         for key in ("scale", "mean", "std", "layout", "channel-order", "resize")
     },
+    "fix --tokens": "texts are for language models, whose prescription is printed and not run: quantmedic diagnose "
+    "FLOAT QUANT --tokens FILE writes it",
+    **{
+        f"check --{option}": f"diagnose with --{option}, then check its report; rules and thresholds stand in a policy"
+        for option in (
+            *("prove", "budget", "mode", "seed", "batch-size", "stage", "reference-outputs", "device-outputs"),
+            *(
+                "device-tensors",
+                "expected-float-metric",
+                "operator-error",
+                "step-error",
+                "profile",
+                "shards",
+                "cluster",
+            ),
+            *("rules", "select", "ignore", "threshold", "previous", "toolchain"),
+        )
+    },
     "check --record": _OVER_TIME,
     "check --label": _OVER_TIME,
     "check --model": _OVER_TIME,

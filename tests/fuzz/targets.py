@@ -22,7 +22,7 @@ _LITE = (f"collect float.tflite int8.tflite -v x.npz {_ONE} --no-attribution -o 
 _IR = (f"collect float.xml int8.xml -v x.npz {_ONE} --no-attribution -o out/x.case",)
 _CHECK = ("check x.case",)
 _RECORD = f"collect {_BOTH} -v x.npz --outputs-only out/recorded.npz"
-_SHOW = ("show x.case", "show x.case --table all", "show x.case --loss-budget", "compare x.case good.case")
+_SHOW = ("show x.case", "show x.case --table all", "show x.case --table loss-budget", "compare x.case good.case")
 _RULES = ("explain --test-rules rules",)
 _JSON = "-o out/r --format json"
 #: Searches and repairs: each measures the pair, and then it or copies of it again and again.
@@ -33,7 +33,7 @@ _SEARCHES = (
     f"search debugger {_BOTH} -v x.npz --denylist suspected,first -o out/p",
     f"fix {_BOTH} -r x.npz -v x.npz -o out/fixed.onnx --report out/r",
     f"diagnose {_BOTH} -r x.npz -v x.npz --prove --write-fixed out/fixed.onnx {_JSON}",
-    f"check {_BOTH} -r x.npz -v x.npz --no-prove {_JSON}",
+    f"check {_BOTH} -r x.npz -v x.npz {_JSON}",
     f"{_COLLECT}x.npz --memory 200MB --operator-error --step-error",
     _RECORD,
 )

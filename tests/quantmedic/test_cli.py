@@ -256,7 +256,8 @@ def test_quiet_verbose_and_formats(pair, good, tmp_path):
 
 @pytest.mark.nightly
 def test_the_prescription_speaks_for_the_toolchain_that_was_named(tmp_path):
-    found = run("demo", "-o", tmp_path / "r", "--format", "json", "--verbose")
+    run("demo", "-o", tmp_path / "r")
+    found = run("diagnose", tmp_path / "r", "-o", tmp_path / "r", "--format", "json", "--verbose")
     assert "recognized by its producer onnx.quantize" in found.stdout
     text = (tmp_path / "r" / "prescription.py").read_text()
     compile(text, "prescription.py", "exec")
@@ -267,7 +268,8 @@ def test_the_prescription_speaks_for_the_toolchain_that_was_named(tmp_path):
     assert "prescription for Horizon OpenExplorer: prescription.yaml" in asked.stdout
     assert yaml.safe_load((tmp_path / "r" / "prescription.yaml").read_text())["input_parameters"]["mean_value"]
     assert not (tmp_path / "r" / "prescription.py").exists()
-    healthy = run("demo", "--healthy", "-o", tmp_path / "h", "--format", "json", "--verbose")
+    run("demo", "--healthy", "-o", tmp_path / "h")
+    healthy = run("diagnose", tmp_path / "h", "-o", tmp_path / "h", "--format", "json", "--verbose")
     assert "prescription for" not in healthy.stdout
 
 

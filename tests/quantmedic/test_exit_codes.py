@@ -175,7 +175,7 @@ class Striking:
             os.kill(os.getpid(), signal.SIGINT)
 sys.meta_path.insert(0, Striking())
 signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell runs in the background ignores it
-sys.argv = ["quantmedic", "doctor"]
+sys.argv = ["quantmedic", "show", "--environment"]
 runpy.run_module("quantmedic", run_name="__main__", alter_sys=True)
 """
 
@@ -191,14 +191,22 @@ def test_ctrl_c_while_the_program_starts_is_one_line() -> None:
 # Standard streams
 
 STREAMS: list[tuple[str, int, Callable[["subprocess.CompletedProcess[str]"], bool]]] = [
-    ("$Q rules | head -1; exit ${PIPESTATUS[0]}", 0, lambda done: done.stderr == "" and done.stdout.count("\n") == 1),
+    (
+        "$Q explain --list rules | head -1; exit ${PIPESTATUS[0]}",
+        0,
+        lambda done: done.stderr == "" and done.stdout.count("\n") == 1,
+    ),
     ("$Q explain W001 | true; exit ${PIPESTATUS[0]}", 0, lambda done: done.stderr == ""),
-    ("$Q rules > /dev/full", 2, lambda done: "standard output cannot be written: No space" in done.stderr),
+    (
+        "$Q explain --list rules > /dev/full",
+        2,
+        lambda done: "standard output cannot be written: No space" in done.stderr,
+    ),
     ("$Q --help > /dev/full", 2, lambda done: "standard output cannot be written: No space" in done.stderr),
-    ("$Q rules >&-", 0, lambda done: done.stderr == ""),
+    ("$Q explain --list rules >&-", 0, lambda done: done.stderr == ""),
     ("$Q diagnose none.case 2> /dev/full", 2, lambda done: done.stdout == ""),
     ("$Q diagnose none.case 2>&-", 2, lambda done: done.stdout == ""),
-    ("$Q rules <&- >&- 2>&-", 0, lambda done: True),
+    ("$Q explain --list rules <&- >&- 2>&-", 0, lambda done: True),
     ("PYTHONIOENCODING=ascii $Q report 층", 2, lambda done: "\\uce35" in done.stderr),
     ("LC_ALL=C PYTHONUTF8=0 PYTHONCOERCECLOCALE=0 $Q explain index", 0, lambda done: done.stdout.isascii()),
 ]
@@ -227,7 +235,7 @@ def test_a_closed_output_is_not_written_into_a_file(tmp_path: Path, patient_case
 def test_packages_are_not_taken_from_the_working_directory(tmp_path: Path) -> None:
     for name in ("numpy", "click", "onnx", "yaml", "pydantic"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('taken from the working directory')\n")
-    done = shell("$Q rules", tmp_path)
+    done = shell("$Q explain --list rules", tmp_path)
     assert done.returncode == 0 and "taken" not in done.stderr
 
 

@@ -21,20 +21,27 @@ SAID_PER_COMMAND = {"--output", "-o", "--format", "--quiet", "-q", "--verbose"}
 
 
 def commands() -> Iterator[tuple[str, click.Command]]:
-    """Commands, and those of groups, by the words that call them."""
     context = click.Context(cli)
     for name in cli.list_commands(context):
         command = cli.get_command(context, name)
         assert command is not None
-        if isinstance(command, click.Group):
-            yield from ((f"{name} {word}", inner) for word, inner in command.commands.items())
-            if not command.invoke_without_command:
-                continue
         yield name, command
 
 
 def options_of(command: click.Command) -> dict[str, click.Option]:
-    return {p.name: p for p in command.params if isinstance(p, click.Option) and p.name is not None and not p.hidden}
+    return {p.name: p for p in command.params if isinstance(p, click.Option) and p.name is not None}
+
+
+def test_commands_are_few_and_short() -> None:
+    """At most ten commands, of 200 options in all, the help of each on one screen; ``--help-all`` has the rest."""
+    found = dict(commands())
+    assert len(found) <= 10 and sum(len(options_of(command)) for command in found.values()) <= 200
+    for name, command in found.items():
+        short, whole = (
+            CliRunner().invoke(cli, [name, flag], terminal_width=100).output for flag in ("--help", "--help-all")
+        )
+        assert len(short.splitlines()) <= 40, name
+        assert all(option.opts[0] in whole for option in options_of(command).values()), name
 
 
 def test_an_option_has_one_meaning() -> None:
@@ -77,7 +84,7 @@ WRONG_VALUES = {
     f"collect a b --memory {'9' * 400}": "is not a valid size",
     f"collect a b --timeout {'9' * 400}": "is not a valid duration",
     "check a b --today now": "'now' is not a valid date, e.g. 2026-11-30",
-    "collect a b --no-prove --budget 5m": "--budget is the time for --prove; leave out --no-prove",
+    "diagnose a b --no-prove --budget 5m": "--budget is the time for --prove; leave out --no-prove",
     "search fallback a b --format text --format json": "several formats need a folder",
 }
 
@@ -135,7 +142,7 @@ class TestFolderOfAReport:
             "diagnose CASE --previous CASE --format json",
             "show CASE",
             "compare CASE CASE",
-            "check CASE --warn-only --baseline CASE --previous CASE",
+            "check CASE --warn-only --baseline CASE",
             "check CASE --write-baseline known.json",
             "import CASE calibration.cache -o merged.case",
         ):

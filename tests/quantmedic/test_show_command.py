@@ -42,7 +42,7 @@ def test_it_sorts_filters_and_limits(patient_case: Path) -> None:
 def test_one_layer_the_data_sets_and_ascii(patient_case: Path) -> None:
     done = run(patient_case, "--layer", "/stem/conv/Conv", PYTHONIOENCODING="ascii")
     assert done.returncode == 0 and done.stdout.isascii() and "weight.quantizer.scale" in done.stdout
-    done = run(patient_case, "--data-sets")
+    done = run(patient_case, "--table", "data-sets")
     assert done.returncode == 0 and "representative  validation" in done.stdout
 
 

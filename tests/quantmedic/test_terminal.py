@@ -76,7 +76,7 @@ OUTPUTS = (
     "check CASE --verbose",
     "show CASE --table all",
     "show CASE --layer 1",
-    "show CASE --loss-budget --csv -",
+    "show CASE --table loss-budget --csv -",
     "compare OTHER CASE",
 )
 MORE_OUTPUTS = (
@@ -84,8 +84,8 @@ MORE_OUTPUTS = (
     "check CASE --format markdown",
     "check CASE --format junit",
     "check CASE --format sarif",
-    "show CASE --data-sets",
-    "show CASE --loss-budget",
+    "show CASE --table data-sets",
+    "show CASE --table loss-budget",
     "show CASE --table all --csv -",
     "show CASE --layer none",
     "check CASE --write-baseline known.json",
@@ -128,7 +128,7 @@ def test_annotations_are_the_only_commands_of_workflows(
 
 @pytest.mark.thorough
 def test_no_cell_of_a_table_is_a_formula(here: Path, hostile_case: Path) -> None:
-    for table in ("--table all", "--loss-budget"):
+    for table in ("--table all", "--table loss-budget"):
         _, text = said("show", hostile_case, *table.split(), "--csv", "-")
         cells = [cell for row in csv.reader(io.StringIO(text)) for cell in row]
         texts = [cell for cell in cells if not re.fullmatch(r"-?[\d.]+(e[-+]\d+)?|-?inf|nan|", cell)]

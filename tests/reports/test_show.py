@@ -143,7 +143,7 @@ def test_data_sets_stand_side_by_side(inspection: Inspection) -> None:
 
 @pytest.mark.thorough
 def test_the_budget_is_printed_whole(patient_case: Path) -> None:
-    result = CliRunner().invoke(cli, ["show", str(patient_case), "--loss-budget"])
+    result = CliRunner().invoke(cli, ["show", str(patient_case), "--table", "loss-budget"])
     assert result.exit_code == 0
     assert result.output.lstrip().startswith("where the noise comes from (")
     assert "quantizing the input image: values below its range are cut off" in " ".join(result.output.split())
@@ -151,7 +151,7 @@ def test_the_budget_is_printed_whole(patient_case: Path) -> None:
 
 @pytest.mark.thorough
 def test_the_budget_as_a_spreadsheet_has_every_line(patient_case: Path) -> None:
-    result = CliRunner().invoke(cli, ["show", str(patient_case), "--loss-budget", "--csv", "-"])
+    result = CliRunner().invoke(cli, ["show", str(patient_case), "--table", "loss-budget", "--csv", "-"])
     read = list(csv.DictReader(io.StringIO(result.output)))
     budget = quantmedic.judge(quantmedic.load_case(patient_case)).loss_budget
     assert budget is not None
@@ -161,7 +161,7 @@ def test_the_budget_as_a_spreadsheet_has_every_line(patient_case: Path) -> None:
 
 @pytest.mark.thorough
 def test_a_healthy_case_has_a_budget_to_show(healthy_case: Path) -> None:
-    result = CliRunner().invoke(cli, ["show", str(healthy_case), "--loss-budget"])
+    result = CliRunner().invoke(cli, ["show", str(healthy_case), "--table", "loss-budget"])
     assert result.output.lstrip().startswith("where the noise comes from (")
     assert "no rule matches" not in result.output
 
@@ -172,7 +172,9 @@ def test_a_case_without_a_budget_says_so(healthy_case: Path, tmp_path: Path) -> 
     older = replace(case, record=case.record.model_copy(update={"loss_budget": None}))
     quantmedic.save_case(older, tmp_path / "older.case")
     with pytest.raises(QuantmedicError, match="the case has no loss budget"):
-        CliRunner().invoke(cli, ["show", str(tmp_path / "older.case"), "--loss-budget"], catch_exceptions=False)
+        CliRunner().invoke(
+            cli, ["show", str(tmp_path / "older.case"), "--table", "loss-budget"], catch_exceptions=False
+        )
 
 
 def test_another_way_to_read_codes_that_fits_worse_reads_as_none(subtests: pytest.Subtests) -> None:
