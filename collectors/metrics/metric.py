@@ -156,13 +156,13 @@ def import_metric(spec: str, higher_is_better: bool | None, output: str | None) 
         raise DataError(
             "direction of the metric is not known",
             where=f"--metric {spec}",
-            help="pass --metric-direction higher or lower, or set function.higher_is_better = True or False",
+            help="pass --metric-option direction=higher or lower, or set function.higher_is_better = True or False",
         )
     if output is not None:
         raise DataError(
             "a metric of your own gets all outputs",
-            where=[f"--metric {spec}", f"--metric-output {output}"],
-            help="leave --metric-output out and select the output in the function",
+            where=[f"--metric {spec}", f"--metric-option output={output}"],
+            help="leave --metric-option output out and select the output in the function",
         )
     return function, bool(own) if higher_is_better is None else higher_is_better
 

@@ -164,7 +164,7 @@ def load_sensitivity(path: str | Path) -> SensitivityRecord:
         raise CaseError(
             "cannot read the sensitivity file",
             where=f"{path}: {error.strerror or error}",
-            help="write one with: quantmedic sensitivity FLOAT QUANT",
+            help="write one with: quantmedic search sensitivity FLOAT QUANT",
         ) from error
     except ValidationError as error:
         raise CaseError(

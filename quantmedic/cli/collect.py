@@ -25,8 +25,8 @@ from quantmedic.cli.values import OutputCase, OutputFile
 from quantmedic.collectors.measure.slices import MIN_SAMPLES
 from quantmedic.engine.output_files import remove_file
 
-#: All that is measured: nothing is proven here, and shards are brought together by who judges them.
-measured_options = collect_options.without(*proof_options, "shards", "weights_only")
+#: All that is measured; nothing is proven here.
+measured_options = collect_options.without(*proof_options, "weights_only")
 #: Options of a measurement of outputs alone.
 _OF_OUTPUTS = {"validation", "samples", "preprocessing", "batch_size", "threads", "timeout", "device"}
 

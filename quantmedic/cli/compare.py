@@ -20,7 +20,7 @@ from quantmedic.reports.terminal.compare import render_comparison
 @click.argument("before", type=click.Path(path_type=Path), metavar="BEFORE")
 @click.argument("after", type=click.Path(path_type=Path), metavar="AFTER")
 @rule_options.only("folders", "thresholds")
-@printing_options(PRINTED_FORMATS).without("quiet")
+@printing_options(PRINTED_FORMATS)
 def compare(before: Path, after: Path, rules: RuleOptions, report: ReportOptions) -> None:
     """Put two cases side by side: what healed, what broke, what was changed in between.
 
@@ -44,5 +44,5 @@ def compare(before: Path, after: Path, rules: RuleOptions, report: ReportOptions
     print_report(text)
     if report.output is not None:
         files = write_comparison(comparison, report.output, formats=report.formats or FORMATS)
-        print_report("\n")
+        print_report("" if report.quiet else "\n")
         print_line(wrote_text((file.path, file.size) for file in files))

@@ -63,7 +63,7 @@ def diagnose(
         return
     if len(models) > 2:
         raise click.UsageError("give the float model and the quantized one, or cases")
-    from quantmedic.cli.measured import diagnose_failed, diagnose_pair  # slow to import, and a case needs neither
+    from quantmedic.cli.diagnosing import diagnose_failed, diagnose_pair  # slow to import, and a case needs neither
 
     if len(models) == 1:
         _refuse_without_model(context, models[0], options)

@@ -126,6 +126,6 @@ def _result_lines(found: Fixed, output: Path) -> Iterator[str]:
         yield f"wrote {output}: made {how}{f' ({done})' if done else ''}"
         if found.is_still_degraded:
             yield (
-                "better, but still degraded: more time may find more (--budget 10m), and quantmedic fallback "
+                "better, but still degraded: more time may find more (--budget 10m), and quantmedic search fallback "
                 "names layers that have to stay in float"
             )

@@ -12,10 +12,11 @@ from typing import Any, Generic, Literal, TypeVar, Union, get_args, get_origin
 
 import click
 import cloup
+from cloup.formatting import HelpSection
 
 from quantmedic.api.options import Option, declared_options
 from quantmedic.cli.lazy import CONTEXT as CONTEXT
-from quantmedic.cli.successors import meant_option, refuse_removed
+from quantmedic.cli.successors import meant_option, refuse_option
 from quantmedic.cli.values import KINDS, OutputFile
 from quantmedic.engine.errors import OutputError
 
@@ -64,14 +65,18 @@ class Command(cloup.Command):
 
     def format_params(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for group in self.option_groups:
-            group.hidden = not any(option.get_help_record(ctx) for option in group)
+            group.hidden = not self.make_option_group_help_section(group, ctx).definitions
         super().format_params(ctx, formatter)
+
+    def make_option_group_help_section(self, group: cloup.OptionGroup, ctx: click.Context) -> HelpSection:
+        shown = [option.get_help_record(ctx) for option in group]
+        return HelpSection(group.title, [record for record in shown if record is not None])
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            refuse_removed(f"{ctx.info_name} {error.option_name}")
+            refuse_option(self.name or "", error.option_name)
             meant = meant_option(error.option_name)
             if any(meant in parameter.opts for parameter in self.params):
                 words = f"No such option '{error.option_name}'. Did you mean '{meant}'?"
@@ -87,15 +92,6 @@ class Command(cloup.Command):
                 if _is_same_file(path, text):
                     raise OutputError("the output would replace what is read", where=text, help="name another file")
         return super().invoke(ctx)
-
-
-class OrderedGroup(click.Group):
-    """Shows commands in the order of their definition."""
-
-    command_class = Command
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.commands)
 
 
 def _show_all_options(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
@@ -197,7 +193,7 @@ def declared_group(
     declared = declared_options(kind)
     options = {
         field.name: _option_of(
-            field.name, _last_type(field.type.__origin__), field.default, declared[field.name], title
+            field.name, _last_type(get_args(field.type)[0]), field.default, declared[field.name], title
         )
         for field in fields(kind)  # type: ignore[arg-type]  # a dataclass
         if field.name in declared and declared[field.name].typed

@@ -17,7 +17,7 @@ from click.shell_completion import ShellComplete, get_completion_class, shell_co
 
 from quantmedic.cli.lazy import CONTEXT, LazyCommand, LazyGroup
 from quantmedic.cli.streams import guarded_streams, open_closed_descriptors, print_format, print_line
-from quantmedic.cli.successors import refuse_removed
+from quantmedic.cli.successors import refuse_command
 from quantmedic.cli.terminal import (
     heed_signals,
     interrupted_status,
@@ -29,7 +29,7 @@ from quantmedic.collectors.data.messages import error_text
 from quantmedic.engine.errors import QuantmedicError
 
 COMMANDS = {
-    "demo": LazyCommand("quantmedic.cli.measured:demo", "Diagnose an embedded network with a calibration mistake."),
+    "demo": LazyCommand("quantmedic.cli.diagnosing:demo", "Diagnose an embedded network with a calibration mistake."),
     "diagnose": LazyCommand("quantmedic.cli.diagnose:diagnose", "Measure two models, judge causes, write a report."),
     "fix": LazyCommand("quantmedic.cli.fix:fix", "Carry out the prescription; write the model if it is better."),
     "check": LazyCommand("quantmedic.cli.check:check", "Apply limits or a policy: fail where the model got worse."),
@@ -61,7 +61,7 @@ class Commands(LazyGroup):
         try:
             return super().resolve_command(ctx, args)
         except click.exceptions.NoSuchCommand as error:
-            refuse_removed(args[0])
+            refuse_command(args[0], [*self.table])
             raise click.exceptions.NoSuchCommand(args[0], possibilities=self.table, ctx=ctx) from error
 
     def invoke(self, ctx: click.Context) -> object:

@@ -725,7 +725,7 @@ def _suspected_parts(record: DebuggerRecord, brief: bool) -> Iterator[SearchPart
         title="as a denylist",
         code="\n".join(lists),
         notes=(
-            "next: quantmedic fallback FLOAT QUANT -v DATA finds the smallest set of layers to leave in float",
+            "next: quantmedic search fallback FLOAT QUANT -v DATA finds the smallest set of layers to leave in float",
             "a target that computes with integers only (EdgeTPU, Hexagon) is slowed down by float layers: quantmedic "
             "explain qat",
         ),

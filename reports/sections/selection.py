@@ -93,7 +93,8 @@ def _preset_called(known: dict[str, Preset], name: str) -> Preset:
         )
     near = get_close_matches(name, list(known), n=1)
     raise QuantmedicError(
-        f"no table is called {name!r}", help=f"did you mean {near[0]}?" if near else f"tables: {', '.join(known)}"
+        f"no table is called {name!r}",
+        help=f"did you mean {near[0]}?" if near else f"tables: {', '.join(known)}, data-sets, loss-budget",
     )
 
 

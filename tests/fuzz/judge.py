@@ -28,7 +28,7 @@ _FIRST_CHECKS = {
     "convert",
 }
 #: Exit codes that are a judgement.
-_VERDICTS = {"check": (1, 3, 4), "rules": (1,), "fallback": (1,), "fix": (1,)}
+_VERDICTS = {"check": (1, 3, 4), "explain": (1,), "search": (1,), "fix": (1,)}
 _HARNESS = 70
 #: What Ctrl-C ends with; here only code of a case can have raised it.
 _INTERRUPTED = 130

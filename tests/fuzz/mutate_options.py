@@ -13,8 +13,8 @@ def listed(text: str, between: str) -> tuple[str, ...]:
 
 
 _VALUES = listed(
-    "0 -1 1 2 99999999999999999999 1e400 nan a=b = a,b , 1/0 0/1 3/2 @x x.npz out validation=1,2,3 x=1,2 local:0 5m -5"
-    " 1e9h mine: : a.b:c NHWC BGR quantized recall@0",
+    "0 -1 1 2 99999999999999999999 1e400 nan a=b = a,b , 1/0 0/1 3/2 @x x.npz out x=1,2 local:0 5m -5"
+    " validation.mean=1,2,3 scale=255 layout=NHWC 1e9h mine: : a.b:c NHWC BGR quantized recall@0",
     " ",
 )
 #: Commands write where they are told to: no path leads out of the folder of the case.

@@ -70,14 +70,13 @@ _WORDS = (
     "explain --list thresholds",
     "explain D005",
     "show --environment",
-    "--completion bash",
     "show x.case --anonymous out/a.case",
     "check x.case --write-baseline out/b.json",
     "import deploy.yaml -o out/i.case",
     f"diagnose x.case {_JSON}",
-    f"weights float gptq {_ONE} {_JSON}",
+    f"diagnose float gptq --weights-only {_ONE} {_JSON}",
     f"diagnose float.onnx --log x.log {_JSON}",
-    f"demo --samples 8 --no-prove {_ONE} {_JSON}",
+    "demo --samples 8 --no-prove -o out/r",
 )
 _PAIR = {"float.onnx": "float.onnx", "int8.onnx": "qdq.onnx", "x.npz": "x.npz"}
 _SEARCHED = {"float.onnx": "float.onnx", "int8.onnx": "clipped.onnx", "x.npz": "x.npz", "labels.npy": "labels.npy"}
@@ -198,7 +197,7 @@ def _cases() -> Iterator[Target]:
     yield Target("case", 1, _CASE, "x.case", zips, before)
     unfinished = _PAIR | {"out/x.case": "begun.case"}
     yield Target("case", 1, unfinished, "out/x.case", zips, (f"{_COLLECT}x.npz --resume",))
-    rest = (f"report shards {_JSON}", f"diagnose {_BOTH} -v x.npz --batch-size 2 --shards shards --no-prove {_JSON}")
+    rest = (f"diagnose shards {_JSON}", f"diagnose {_BOTH} -v x.npz --batch-size 2 --shards shards --no-prove {_JSON}")
     yield Target("case", 1, _PAIR | _SHARDS, "shards/2.case", zips, rest)
     begun = _PAIR | {"out/sensitivity.json": "sensitivity.json"}
     again = f"search sensitivity {_BOTH} -v x.npz -o out --resume"
@@ -253,7 +252,10 @@ def sound_commands(seeds: Seeds) -> list[tuple[Files, str]]:
         (_OPENVINO, _IR),
         ({"mine.py": "pair.py"}, _TORCH[:1]),
         (_spoken(seeds), _SPEAK),
-        ({name: name for name in seeds if name.endswith(".gguf")}, (f"weights f16.gguf q4_0.gguf {_ONE} {_JSON}",)),
+        (
+            {name: name for name in seeds if name.endswith(".gguf")},
+            (f"diagnose f16.gguf q4_0.gguf --weights-only {_ONE} {_JSON}",),
+        ),
     ]
     found = {command: files for files, commands in rows for command in commands}
     return [(files, command) for command, files in found.items()]
@@ -274,17 +276,17 @@ def _checkpoints(seeds: Seeds) -> Iterator[Target]:
         own = {name: name for name in seeds if name.startswith((f"{kind}/", "float/"))}
         for changed in (name for name in own if name.startswith(kind) or kind == "gptq"):
             mutate = mutate_json if changed.endswith("json") else files.mutate_safetensors
-            command = f"weights float {kind} --threads 1 -o out/r --format json"
+            command = f"diagnose float {kind} --weights-only --threads 1 -o out/r --format json"
             yield Target("safetensors", 0.5, own, changed, mutate, (command,))
     gguf = {name: name for name in ("f16.gguf", "q4_0.gguf")}
-    compare = (f"weights f16.gguf q4_0.gguf {_ONE} {_JSON}",)
+    compare = (f"diagnose f16.gguf q4_0.gguf --weights-only {_ONE} {_JSON}",)
     for changed in gguf:
         yield Target("GGUF", 1, gguf, changed, files.mutate_gguf, compare)
     for kind in ("int4_blocks", "palette2_groups", "sparse_palette4"):
         own = {name: name for name in seeds if name.startswith(("float.mlpackage/", f"{kind}.mlpackage/"))}
         for changed in (name for name in own if name.startswith(kind)):
             mutate = mutate_json if changed.endswith("json") else mutate_bytes
-            command = f"weights float.mlpackage {kind}.mlpackage --threads 1 -o out/r --format json"
+            command = f"diagnose float.mlpackage {kind}.mlpackage --weights-only --threads 1 -o out/r --format json"
             yield Target("Core ML", 0.3, own, changed, mutate, (command,))
 
 
@@ -292,7 +294,7 @@ def _language_models(seeds: Seeds) -> Iterator[Target]:
     """What lies beside the weights of a language model, and the texts that it is run on."""
     folders = {name: name for name in seeds if name.startswith(("lm/", "lm4/"))}
     named = {kind: f"lm lm4 --tokens t.{kind} {_ONE} {_JSON}" for kind in ("jsonl", "txt", "npy", "npz")}
-    run = (f"weights {named['jsonl']}", f"check {named['jsonl']}")
+    run = (f"diagnose {named['jsonl']}", f"check {named['jsonl']}")
     ids = folders | {"t.jsonl": "t.jsonl"}
     yield Target("LM config", 3, ids, "lm/config.json", mutate_config, run)
     yield Target("LM config", 1, ids, "lm4/config.json", mutate_config, run)
@@ -305,10 +307,10 @@ def _language_models(seeds: Seeds) -> Iterator[Target]:
         ("npy", "t.npz", files.mutate_zip),
     ):
         own = folders | {f"t.{kind}": seed}
-        yield Target("LM tokens", 0.5, own, f"t.{kind}", mutate, (f"weights {named[kind]}",))
+        yield Target("LM tokens", 0.5, own, f"t.{kind}", mutate, (f"diagnose {named[kind]}",))
     words = folders | {"lm/tokenizer.json": "tokenizer.json", "t.txt": "t.txt"}
-    yield Target("LM tokenizer", 2, words, "lm/tokenizer.json", mutate_tokenizer, (f"weights {named['txt']}",))
-    yield Target("LM tokenizer", 0.5, words, "t.txt", mutate_lines, (f"weights {named['txt']}",))
+    yield Target("LM tokenizer", 2, words, "lm/tokenizer.json", mutate_tokenizer, (f"diagnose {named['txt']}",))
+    yield Target("LM tokenizer", 0.5, words, "t.txt", mutate_lines, (f"diagnose {named['txt']}",))
 
 
 def _importers(seeds: Seeds) -> Iterator[Target]:

@@ -29,10 +29,9 @@ COLLECT = ["collect", "float.onnx", "int8.onnx", "-v", "mine:data", "--threads",
 #: What reads a file and is not tried, with the reason.
 UNTRIED = {
     "cluster": "starts processes and opens connections, which a case must not",
-    "mct_log": "TensorBoard is not installed for the tests; tests/mct reads real logs",
 }
 #: Folders and files that are only written.
-WRITTEN = {"folder", "csv_file"}
+WRITTEN = {"csv_file"}
 
 
 def run(*words: object) -> "subprocess.CompletedProcess[str]":

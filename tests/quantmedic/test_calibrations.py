@@ -274,7 +274,7 @@ def test_the_printed_reader_has_to_prepare_samples_as_here(folder: Path) -> None
     )
     assert "scale=255" in found.given["reader"] and "std=0.353" in found.given["reader"]
     assert "mean=0.286,0.3,0.2" in found.given["reader"]
-    words = " ".join(render_calibrations(found).split())
+    words = " ".join(render_search(found).split())
     assert f"note: reader: {found.given['reader']}" in words
 
 

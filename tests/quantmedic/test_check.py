@@ -176,7 +176,7 @@ def demo_arguments() -> list[str]:
     found = ["-r", str(options["representative"]), "-v", str(options["validation"])]
     for role, prepared in options["preprocessing"].items():
         for name in ("mean", "std"):
-            found += [f"--{name}", f"{role}={','.join(map(str, getattr(prepared, name)))}"]
+            found += ["-p", f"{role}.{name}={','.join(map(str, getattr(prepared, name)))}"]
         found += ["-p", f"{role}.scale={prepared.scale}"]
     return found
 
@@ -253,7 +253,7 @@ class TestBaseline:
     def test_its_life(self, run: Check, cases: Path, tmp_path: Path) -> None:
         policy(tmp_path, '[check]\nbaseline = "known.json"\n')
         missing = run("check", cases / "patient.case")
-        assert missing.returncode == 1 and "quantmedic check CASE --write-baseline FILE" in missing.stdout
+        assert missing.returncode == 1 and "check CASE --write-baseline FILE" in " ".join(missing.stdout.split())
         asked = run("check", cases / "patient.case", "--baseline", "known.json")
         assert asked.returncode == 2 and "no such baseline" in asked.stderr
         written = run("check", cases / "patient.case", "--write-baseline", "known.json")

@@ -13,7 +13,8 @@ from click.testing import CliRunner
 
 from quantmedic.api.explain import _short_fact, explanation
 from quantmedic.cli.main import cli, exit_code
-from quantmedic.cli.successors import MEANT, SUCCESSORS
+from quantmedic.cli.successors import COMMANDS as REMOVED
+from quantmedic.cli.successors import MEANT, OPTIONS
 from quantmedic.demo import patient
 from quantmedic.engine.case.facts import fact_paths
 from quantmedic.engine.errors import QuantmedicError
@@ -212,11 +213,19 @@ def test_words_are_completed() -> None:
 
 
 def test_what_was_removed_names_its_successor(capsys: pytest.CaptureFixture[str]) -> None:
-    for typed, successor in SUCCESSORS.items():
-        assert exit_code([*typed.split(), "x"]) == 2
+    for typed, successor in REMOVED.items():
+        assert exit_code([typed, "x"]) == 2
         said = " ".join(capsys.readouterr().err.split())
         assert f"there is no quantmedic {typed}" in said and " ".join(successor.split()) in said, said
-    assert exit_code(["trends"]) == 2 and "No such command" in capsys.readouterr().err
+    for typed, successor in OPTIONS.items():
+        assert exit_code(["import", typed, "x"]) == 2
+        said = " ".join(capsys.readouterr().err.split())
+        assert f"quantmedic import has no {typed}" in said and " ".join(successor.split()) in said, said
+    assert exit_code(["check", "a", "--cluster", "x"]) == 2
+    assert "quantmedic diagnose takes it" in capsys.readouterr().err
+    assert exit_code(["sensitivty", "a", "b"]) == 2
+    assert "quantmedic search sensitivity" in capsys.readouterr().err
+    assert exit_code(["tango"]) == 2 and "No such command" in capsys.readouterr().err
 
 
 def test_what_is_misspelt_or_called_so_by_other_tools_is_suggested(capsys: pytest.CaptureFixture[str]) -> None:
@@ -227,7 +236,7 @@ def test_what_is_misspelt_or_called_so_by_other_tools_is_suggested(capsys: pytes
     ):
         assert exit_code(typed.split()) == 2
         assert f"Did you mean '{meant}'?" in capsys.readouterr().err, typed
-    assert exit_code(["explain", "a", "--calib", "x"]) == 2 and "Did you mean" not in capsys.readouterr().err
+    assert exit_code(["explain", "a", "--calib", "x"]) == 2 and "--representative" not in capsys.readouterr().err
 
 
 @pytest.mark.thorough

@@ -139,7 +139,8 @@ def test_what_was_measured_outlives_an_output_that_cannot_be_written(
         "    yield np.load('x.npy')\n"
     )
     (folder / "temporary").mkdir()
-    words = (command, "float.onnx", "quantized.onnx", "-v", "late:batches", "--no-attribution", "-o", output)
+    quick = ("--no-attribution",) if command == "collect" else ()
+    words = (command, "float.onnx", "quantized.onnx", "-v", "late:batches", *quick, "-o", output)
     done = run_quantmedic(*words, cwd=folder, env=os.environ | {"TMPDIR": str(folder / "temporary")})
     assert done.returncode == 2, done.stderr
     (kept,) = (folder / "temporary").iterdir()

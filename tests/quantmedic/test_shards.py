@@ -71,7 +71,7 @@ def test_shards_of_other_options_are_told_apart_from_an_interrupted_run(folder, 
 def test_several_whole_cases_are_no_shards(folder, whole, tmp_path):
     for name in ("one", "two"):
         shutil.copy(whole, tmp_path / f"{name}.case")
-    found = run_quantmedic("diagnose", *options(folder), "--shards", str(tmp_path), "-o", str(folder / "none"))
+    found = run_quantmedic("collect", *options(folder), "--shards", str(tmp_path), "-o", str(folder / "none.case"))
     assert found.returncode == 2 and "a case among the shards is none of them" in found.stderr
 
 

@@ -213,7 +213,7 @@ def test_a_stored_case_is_judged_again(case: Case, files: dict[str, str], tmp_pa
     assert run("show", files["static"], "--table", "all").exit_code == 0
     assert run("show", files["static"], "--layer", "/stem/conv/Conv").exit_code == 0
     with pytest.raises(DataError, match="the case has no data sets"):
-        run("show", files["static"], "--data")
+        run("show", files["static"], "--table", "data-sets")
 
 
 def test_beside_a_case_with_data(files: dict[str, str], case: Case, full: Case, tmp_path: Path) -> None:

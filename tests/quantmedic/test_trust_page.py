@@ -155,6 +155,7 @@ def test_a_rule_makes_no_objects(tmp_path: Path) -> None:
 def test_a_regular_expression_that_never_ends_is_stopped(tmp_path: Path) -> None:
     (tmp_path / "logs.yaml").write_text(r"- {pattern: '^(\w+\s?)+$', sets: {unreachable: true}}")
     (tmp_path / "x.log").write_text("word " * 300 + "!\n")
+    (tmp_path / "quantmedic.toml").write_text('[rules]\nfolders = ["."]\n')
     (float_model, quantized), _ = patient()
     done = run_quantmedic(
         *("check", float_model, quantized, "--static", "--log", "x.log"),

@@ -220,7 +220,7 @@ def test_declared_layout_is_brought_into_the_models():
 
 def test_means_that_do_not_fit_name_the_array():
     text = refusal({"image": numbers(2, 3, 6, 5)}, IMAGE, preprocessing=Preprocessing(mean=(1, 2)))
-    assert "mean has another number of channels" in text and "image" in text and "validation=NHWC" in text
+    assert "mean has another number of channels" in text and "image" in text and "validation.layout=NHWC" in text
 
 
 def test_wrong_shapes(tmp_path):

@@ -42,8 +42,8 @@ from quantmedic.reports.terminal.fixed import calibration_lines, fixed_lines
 @option("--detection", is_flag=True, title="Choice", help="Show a detector: boxes beside scores in one output.")
 @option("--language-model", is_flag=True, help="Show a language model, run on texts; needs quantmedic[language].")
 @data_options.only("samples")
-@proof_options.only("prove")
-@report_options.without("formats", "verbose")
+@proof_options
+@report_options.without("formats")
 @click.pass_context
 def demo(
     context: click.Context,
@@ -67,7 +67,7 @@ def demo(
     """
     judging = open_judging(RuleOptions(), JudgingOptions())
     if language_model:
-        refuse_options(context, {"detection", "samples", "prove"}, "cannot be used with --language-model")
+        refuse_options(context, {"detection", "samples", *proof_options}, "cannot be used with --language-model")
         _diagnose_language_model(healthy, judging, report)
         return
     (float_model, quantized_model), embedded = patient(healthy=healthy, detection=detection)
