@@ -92,7 +92,7 @@ def line_of(part: str, built: Built, answer: Answer) -> Line:
     return {
         "case": f"{part} {row.name}",
         "kind": "control" if row.is_control else "harmless" if row.is_harmless else "fault",
-        "verdict": said.verdict or said.error,
+        "verdict": said.verdict or first_line(said.error),
         "right first": None if row.is_control else names_first(row, said),
         "named": None if row.is_control else place(row.right, said.names),
         "place": names_place(row, said) if row.places else None,
@@ -102,6 +102,11 @@ def line_of(part: str, built: Built, answer: Answer) -> Line:
         "runs": budget.runs if budget else 0,
         "seconds": round(answer.seconds, 1),
     }
+
+
+def first_line(error: str) -> str:
+    """Of an error, what does not name temporary files."""
+    return error.partition("\n")[0]
 
 
 def language_lines(keep: Path) -> Iterator[Line]:
@@ -117,7 +122,7 @@ def language_lines(keep: Path) -> Iterator[Line]:
         yield {
             "case": f"language {result.spec.name}",
             "kind": "control" if result.spec.is_control else "fault",
-            "verdict": result.told.verdict or result.told.error,
+            "verdict": result.told.verdict or first_line(result.told.error),
             "right first": None if result.spec.is_control else found == 1,
             "named": found,
             "alarm": bool(result.told.alarms),
