@@ -59,15 +59,7 @@ class _Question(Record):
     own: tuple[LogPattern, ...]
 
 
-class _Answer(Record):
-    """What it says: the fields of `LogFacts`."""
-
-    search: SearchFacts
-    failure: FailureFacts
-    settings: SettingsFacts
-
-
-class LogFacts(NamedTuple):
+class LogFacts(Record):
     """Facts of logs: of a search, of how quantization failed, and settings."""
 
     search: SearchFacts
@@ -130,14 +122,14 @@ def _search_apart(paths: Sequence[str | Path], patterns: Sequence[LogPattern], o
             where=[*where, "the process that searches ended without an answer"],
             help="is memory or the number of processes limited? without --rules the built-in patterns are searched",
         ) from error
-    return LogFacts(**dict(_Answer.model_validate(json.loads(found))))
+    return LogFacts.model_validate(json.loads(found))
 
 
 def answer(question: bytes) -> bytes:
     """What the child process finds, as JSON."""
     asked = _Question.model_validate(json.loads(question))
     contents = [_log_content(Path(path)) for path in asked.paths]
-    return _plain_bytes(_Answer(**_facts_in(contents, asked.patterns, asked.own)._asdict()))
+    return _plain_bytes(_facts_in(contents, asked.patterns, asked.own))
 
 
 def _plain_bytes(record: Record) -> bytes:
@@ -155,9 +147,9 @@ def _facts_in(contents: Iterable[bytes], patterns: Sequence[LogPattern], own: Se
         for line in content.splitlines():
             reading.take_line(line[:MAX_LINE].decode("utf-8", errors="replace"))
     return LogFacts(
-        SearchFacts.model_validate(reading.search),
-        FailureFacts.model_validate(reading.failed),
-        SettingsFacts.model_validate(reading.settings),
+        search=SearchFacts.model_validate(reading.search),
+        failure=FailureFacts.model_validate(reading.failed),
+        settings=SettingsFacts.model_validate(reading.settings),
     )
 
 

@@ -186,10 +186,10 @@ def _sparse(own: Decompressor, operation: Operation) -> Decompressed:
         shape = tuple(own.array(operation, "shape").astype(np.int64).tolist())
         mask = unpack_bits(mask.tobytes(), 1, _count_elements(shape)).reshape(shape)
     kinds = (*own.kinds(operation, "nonzero_data"), "sparse")
-    return Decompressed(_fill(mask, kept.astype(np.float32)), kinds, own.bits(operation, "nonzero_data")[0])
+    return Decompressed(_fill_mask(mask, kept.astype(np.float32)), kinds, own.bits(operation, "nonzero_data")[0])
 
 
-def _fill(mask: Array, kept: Array) -> Array:
+def _fill_mask(mask: Array, kept: Array) -> Array:
     """A tensor with these numbers where the mask is set, and 0 elsewhere."""
     places = mask.astype(bool)
     if int(places.sum()) != kept.size:
@@ -201,7 +201,7 @@ def _fill(mask: Array, kept: Array) -> Array:
 
 def _sparse_table(own: Decompressor, operation: Operation) -> Decompressed:
     mask, table = own.array(operation, "indices_mask"), own.array(operation, "lut").astype(np.float32)
-    dense = _look_up(table, _fill(mask, own.array(operation, "indices_nonzero_data")))
+    dense = _look_up(table, _fill_mask(mask, own.array(operation, "indices_nonzero_data")))
     bits = own.bits(operation, "indices_nonzero_data")[0]
     return Decompressed(dense[mask.astype(bool)], (*own.kinds(operation, "lut"), "palettized"), bits)
 

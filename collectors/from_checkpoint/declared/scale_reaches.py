@@ -70,7 +70,7 @@ def cache_reaches(pair: Pair) -> Reaches:
     if asked is None or asked not in LARGEST:
         return Reaches()
     usual, most, steps = {}, {}, {}
-    for block in _blocks(pair):
+    for block in _blocks_with_norms(pair):
         for kind, size in block.caches():
             stored = cache_scale(block.own_name(_ATTENTION), kind, pair.quantized.tensors)
             if stored is None or not size.usual > 0:
@@ -90,7 +90,7 @@ def input_reaches(pair: Pair) -> Reaches:
     if asked is None or asked not in LARGEST:
         return Reaches()
     usual = {}
-    for block in _blocks(pair):
+    for block in _blocks_with_norms(pair):
         for layer, size in block.inputs():
             stored = pair.quantized.tensors.get(f"{layer}.input_scale")
             if stored is not None and stored.is_float and stored.size == 1 and size.usual > 0:
@@ -115,7 +115,7 @@ def _static_type(scheme: object) -> str | None:
     return code_type(scheme) if is_plain else None
 
 
-def _blocks(pair: Pair) -> Iterator["_Block"]:
+def _blocks_with_norms(pair: Pair) -> Iterator["_Block"]:
     """Blocks whose norms stand in front of attention and MLP, in order."""
     offset = has_offset_norms(pair.floats.config)
     if offset is None:
