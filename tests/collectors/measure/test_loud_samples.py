@@ -59,7 +59,7 @@ def test_it_is_said_where_few_samples_hold_nearly_all_of_the_noise() -> None:
         return list(_few_noisy_samples(record, numbers))
 
     few = [said((0.001,) * (12 - loud) + (1.0,) * loud, range(12)) for loud in (1, 2, 3)]
-    assert "1 of 12 samples of the validation set (number 11) holds" in few[0][0]
-    assert "(number 10, number 11) hold " in few[1][0] and not few[2]
-    assert "set hold" in said((0.001,) * 11 + (1.0,))[0]
+    assert "1 of 12 samples of the validation set (number 11) has nearly all" in few[0][0]
+    assert "(number 10, number 11) have nearly all" in few[1][0] and not few[2]
+    assert "set has nearly all" in said((0.001,) * 11 + (1.0,))[0]
     assert not said((1.0, 0.0, 0.0, 0.0)) and not said((0.0,) * 12)
