@@ -1281,17 +1281,16 @@ def _turn_units(surgeon: Surgeon, bounds: tuple[int, ...], axis: int, factor: np
         surgeon.graph.node.insert(0, node)
 
 
-def _on_one_grid(patient: Patient, quantized: onnx.ModelProto) -> onnx.ModelProto:
+def _on_one_grid(patient: Patient, surgeon: Surgeon) -> None:
     """What is quantized takes its input on a grid of eight bits, as devices do."""
-    surgeon, name = Surgeon(quantized), quantized.graph.input[0].name
+    name = surgeon.input
     if any(node.op_type == "QuantizeLinear" for node in surgeon.consumers(name)):
-        return quantized
+        return
     low, high = float(min(patient.calibration.min(), 0)), float(max(patient.calibration.max(), 0))
     scale = np.float32((high - low) / 255)
     grid = [surgeon.put("input_scale", scale), surgeon.put("input_zero", np.uint8(np.rint(-low / scale)))]
     codes = surgeon.insert_after(name, "QuantizeLinear", grid, "input_codes")
     surgeon.insert_after(codes, "DequantizeLinear", grid, "input_read_back")
-    return surgeon.model
 
 
 def offsets_of_two_branches(patient: Patient, amount: float) -> Patient:
