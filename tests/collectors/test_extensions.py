@@ -61,8 +61,8 @@ def test_broken_remedies_leave_those_of_others(tmp_path: Path, module: str) -> N
     assert start(install(tmp_path / "site", module), "-c", script).stdout == "True\n"
 
 
-def test_the_doctor_lists_extensions(tmp_path: Path) -> None:
-    assert "acme-quantmedic 2.1" in run(install(tmp_path / "site", ""), "doctor").stdout
+def test_the_environment_lists_extensions(tmp_path: Path) -> None:
+    assert "acme-quantmedic 2.1" in run(install(tmp_path / "site", ""), "show", "--environment").stdout
 
 
 def test_an_extension_is_not_imported_for_models_of_others(tmp_path: Path) -> None:
