@@ -18,9 +18,9 @@ from quantmedic.collectors.native.child import run_child
 from quantmedic.collectors.native.runs import TimeLimitError, current_limit
 from quantmedic.engine.cache_folder import cache_folder
 from quantmedic.engine.errors import ModelError
-from quantmedic.engine.files import require_regular
-from quantmedic.engine.limits import TEXT_BYTES, LimitError
+from quantmedic.engine.input_files import require_regular
 from quantmedic.engine.output_files import make_folder, move_file, scratch_folder
+from quantmedic.engine.reading_limits import TEXT_BYTES, LimitError
 
 Kind = Literal["SavedModel", "Keras model", "frozen graph"]
 Target = Literal["onnx", "litert"]

@@ -4,8 +4,8 @@ import json
 import re
 from pathlib import Path
 
-from quantmedic.engine.files import read_text
-from quantmedic.engine.limits import DEPTH, DIGITS, JSON_LISTS, TEXT_BYTES, Limit, beyond_readers
+from quantmedic.engine.input_files import read_text
+from quantmedic.engine.reading_limits import DEPTH, DIGITS, JSON_LISTS, TEXT_BYTES, Limit, beyond_readers
 from quantmedic.engine.text import whole
 
 #: An escape that may be half of a character.

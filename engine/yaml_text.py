@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from quantmedic.engine.limits import DEPTH, DIGITS, YAML_BYTES, YAML_VALUES, beyond_readers
+from quantmedic.engine.reading_limits import DEPTH, DIGITS, YAML_BYTES, YAML_VALUES, beyond_readers
 
 if TYPE_CHECKING:
     SafeLoader = yaml.SafeLoader

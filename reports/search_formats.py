@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from quantmedic.engine.contract.remedies import Configuration
+from quantmedic.engine.contract.advised_remedies import Configuration
 from quantmedic.engine.contract.searches import (
     CalibrationsRecord,
     DebuggerRecord,

@@ -19,7 +19,7 @@ from quantmedic.collectors.measure.simulation import (
 )
 from quantmedic.collectors.metrics.metric import Metric
 from quantmedic.collectors.pair.output_parts import recorded_joints
-from quantmedic.engine.case.loss_budget import OutputPart, TaskMeasure
+from quantmedic.engine.case.budget_record import OutputPart, TaskMeasure
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.case.tallies import Tally
 from quantmedic.engine.formulas.change import Change

@@ -14,13 +14,13 @@ from quantmedic.collectors.data.batches import Batch, cut, rows_alike
 from quantmedic.collectors.measure.models import Edited, Models, Runner
 from quantmedic.collectors.metrics.metric import Metric
 from quantmedic.engine.case.tallies import Tally
-from quantmedic.engine.contract.remedies import Configuration
+from quantmedic.engine.contract.advised_remedies import Configuration
 from quantmedic.engine.contract.searches import Dropped, Estimate, JudgedSetting, PrintedRun, Standing
 from quantmedic.engine.diagnosis.prescription import FILES, complete_code
 from quantmedic.engine.errors import QuantmedicError, RuleError, failure_in_words
 from quantmedic.engine.metrics.kinds import is_share
-from quantmedic.engine.rules.options import Options, merge_all, write
 from quantmedic.engine.rules.toolchain import Toolchain
+from quantmedic.engine.rules.toolchain_options import Options, merge_all, write
 from quantmedic.engine.text import suggest
 from quantmedic.trials.bench import Bench, Runners, require_finite
 from quantmedic.trials.edit import find_open_maker

@@ -18,9 +18,9 @@ from quantmedic.collectors.measure.memory import lacking_for, samples_that_fit
 from quantmedic.collectors.measure.models import GivenSimulation, Models, Reading, View
 from quantmedic.collectors.measure.plan import pairs_of_case, tap_values
 from quantmedic.collectors.measure.simulation import samples_within
-from quantmedic.engine.case.loss_budget import DepartureRecord
+from quantmedic.engine.case.budget_record import DepartureRecord
 from quantmedic.engine.case.records import Case
-from quantmedic.engine.formulas.sources import simulated_shares
+from quantmedic.engine.formulas.noise_sources import simulated_shares
 from quantmedic.trials.budget_runs import BudgetRuns
 
 Float32 = NDArray[np.float32]

@@ -23,7 +23,7 @@ from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import ModelError
 from quantmedic.engine.formulas.change import Change
 from quantmedic.engine.output_files import make_folder, scratch_folder, write_file
-from quantmedic.engine.rules.options import Options
+from quantmedic.engine.rules.toolchain_options import Options
 from quantmedic.trials.bench import OutOfTimeError
 
 #: The files of the child: what users paste, and the names of theirs that it leaves open.

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from quantmedic.collectors.measure.models import Models, SimulatedNetwork
 from quantmedic.collectors.measure.simulation import Simulation
 from quantmedic.collectors.metrics.metric import Metric
-from quantmedic.engine.case.facts import CaseFacts
-from quantmedic.engine.case.loss_budget import (
+from quantmedic.engine.case.budget_record import (
     ChangesRecord,
     FamilyRecord,
     LossBudget,
@@ -22,9 +21,10 @@ from quantmedic.engine.case.loss_budget import (
     TaskLossRecord,
     TaskShareRecord,
 )
+from quantmedic.engine.case.facts import CaseFacts
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.diagnosis.budget_lines import ABOUT
-from quantmedic.engine.diagnosis.loss_budget import Division, Group, divide
+from quantmedic.engine.diagnosis.noise_division import Division, Group, divide
 from quantmedic.engine.formulas.change import Change, Targets
 from quantmedic.engine.formulas.tensors import grid_of
 from quantmedic.engine.rules.remedy_kinds import change_of

@@ -25,9 +25,9 @@ from quantmedic.engine.diagnosis.harm import may_gain_anew
 from quantmedic.engine.diagnosis.prescription import code_of, write_prescription
 from quantmedic.engine.diagnosis.suspects import PREFERENCE_DB
 from quantmedic.engine.formulas.change import Change
-from quantmedic.engine.rules.options import CHANGED, without_comments
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.engine.rules.toolchain import Toolchain
+from quantmedic.engine.rules.toolchain_options import CHANGED, without_comments
 from quantmedic.trials.bench import OutOfTimeError
 from quantmedic.trials.execute import Executor
 from quantmedic.trials.judgement import Judgement

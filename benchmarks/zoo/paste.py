@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.measure.output_noise import OutputNoise
 from quantmedic.engine.case.gains import gain_of
+from quantmedic.engine.contract.advised_remedies import Prescription
 from quantmedic.engine.contract.diagnosis import Diagnosis
-from quantmedic.engine.contract.remedies import Prescription
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.reports.sections.prescription import prescription_files
 from quantmedic.trials.split import BATCH, folds, samples_of

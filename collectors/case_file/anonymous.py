@@ -20,7 +20,7 @@ from quantmedic.collectors.case_file.public_words import ENDINGS, PublicWords, a
 from quantmedic.engine.case.records import Case, CaseRecord
 from quantmedic.engine.case.statistics import BUCKETS, LEVELS, SampleTable, SetStatistics, slots_of
 from quantmedic.engine.case.thumbnails import Thumbnails
-from quantmedic.engine.formulas.inputs import lattice_of
+from quantmedic.engine.formulas.first_input import lattice_of
 
 R = TypeVar("R", bound=BaseModel)
 #: Gives the text that stands for another one.

@@ -35,8 +35,8 @@ from quantmedic.engine.case.statistics import (
 )
 from quantmedic.engine.errors import CaseError
 from quantmedic.engine.json_text import parse_json
-from quantmedic.engine.limits import CASE_BYTES, TEXT_BYTES, LimitError
 from quantmedic.engine.output_files import new_file
+from quantmedic.engine.reading_limits import CASE_BYTES, TEXT_BYTES, LimitError
 
 _RECORD = "case.json"
 _WEIGHTS = "weights/"

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.collectors.data.arrays import Array
-from quantmedic.engine.case.comparison import FIELDS, VOTES, Comparison
 from quantmedic.engine.case.histogram import BINS, StoredHistograms
+from quantmedic.engine.case.output_comparison import FIELDS, VOTES, Comparison
 from quantmedic.engine.case.records import CHANNEL_BINS, WEIGHT_BINS, WEIGHT_CHANNELS, WeightArrays
 from quantmedic.engine.case.statistics import (
     SAMPLE_DTYPE,

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from quantmedic.engine.files import require_regular
-from quantmedic.engine.limits import ZIP_TABLE_BYTES
+from quantmedic.engine.input_files import require_regular
+from quantmedic.engine.reading_limits import ZIP_TABLE_BYTES
 
 #: Bytes that are to be read of a member at a time.
 STEP = 1 << 20

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from quantmedic.collectors.data.archives import STEP, open_archive, open_member
 from quantmedic.collectors.data.messages import cause_line, shape_text
 from quantmedic.engine.errors import DataError
-from quantmedic.engine.files import require_regular
-from quantmedic.engine.limits import ARRAY_BYTES
+from quantmedic.engine.input_files import require_regular
 from quantmedic.engine.output_files import new_file
+from quantmedic.engine.reading_limits import ARRAY_BYTES
 
 #: An array of any type of numbers; its type is checked where it matters.
 Array = NDArray[Any]

@@ -14,7 +14,7 @@ from quantmedic.collectors.data.preprocessing import Preprocessing
 from quantmedic.collectors.data.sources import Source, open_source
 from quantmedic.engine.case.facts import Role
 from quantmedic.engine.errors import DataError
-from quantmedic.engine.limits import SAMPLES
+from quantmedic.engine.reading_limits import SAMPLES
 
 __all__ = ["Batch", "Dataset", "InputSpec", "Part", "open_dataset"]
 

@@ -14,8 +14,8 @@ from quantmedic.collectors.data.arrays import NPY_MAGIC, Array, as_array, first_
 from quantmedic.collectors.data.messages import missing_path_error
 from quantmedic.engine.case.facts import Role
 from quantmedic.engine.errors import DataError
-from quantmedic.engine.files import read_text
-from quantmedic.engine.limits import ARRAY_BYTES, LABEL_ROWS
+from quantmedic.engine.input_files import read_text
+from quantmedic.engine.reading_limits import ARRAY_BYTES, LABEL_ROWS
 
 LABELS = "labels"
 Values = NDArray[np.float64]

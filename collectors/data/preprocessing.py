@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from quantmedic.collectors.data.arrays import Array
 from quantmedic.engine.case.facts import ROLES, Role
 from quantmedic.engine.errors import DataError
-from quantmedic.engine.files import require_regular
-from quantmedic.engine.limits import IMAGE_PIXELS
+from quantmedic.engine.input_files import require_regular
+from quantmedic.engine.reading_limits import IMAGE_PIXELS
 
 T = TypeVar("T")
 #: How all of this is declared on the command line.

@@ -22,9 +22,9 @@ from numpy.typing import DTypeLike, NDArray
 from quantmedic.collectors.data.arrays import Array
 from quantmedic.collectors.from_checkpoint.layers.group_sums import from_half, look_up
 from quantmedic.engine.errors import ModelError
-from quantmedic.engine.files import require_regular
+from quantmedic.engine.input_files import require_regular
 from quantmedic.engine.json_text import read_json
-from quantmedic.engine.limits import TEXT_BYTES, LimitError
+from quantmedic.engine.reading_limits import TEXT_BYTES, LimitError
 
 Values = NDArray[np.float32]
 #: Of the first axis: a span of rows, or their places.

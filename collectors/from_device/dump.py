@@ -37,9 +37,9 @@ from quantmedic.collectors.from_device.etdump import is_etdump, read_etdump
 from quantmedic.collectors.from_device.node_dumps import DATABASE, TENSOR_FILE, read_node_database, tensor_file_column
 from quantmedic.collectors.measure.device_tensors import DUMP_OPTION as OPTION
 from quantmedic.engine.errors import DataError
-from quantmedic.engine.files import leads_out, read_text
+from quantmedic.engine.input_files import leads_out, read_text
 from quantmedic.engine.json_text import read_json
-from quantmedic.engine.limits import ARRAY_BYTES, IMPORTED_LAYERS, SAMPLES
+from quantmedic.engine.reading_limits import ARRAY_BYTES, IMPORTED_LAYERS, SAMPLES
 
 #: A folder of one sample: ``Result_0``, ``sample-12``, ``3``.
 _SAMPLE = re.compile(r"(?:[A-Za-z_.\- ]*[_.\- ])?(\d{1,9})")

@@ -21,9 +21,9 @@ from quantmedic.collectors.data.archives import open_archive, read_member
 from quantmedic.collectors.data.arrays import Array, Column, first_bytes, open_regular
 from quantmedic.collectors.from_device.parts import fit_together, join_parts
 from quantmedic.engine.errors import DataError
-from quantmedic.engine.files import read_bytes
+from quantmedic.engine.input_files import read_bytes
 from quantmedic.engine.json_text import parse_json
-from quantmedic.engine.limits import TEXT_BYTES
+from quantmedic.engine.reading_limits import TEXT_BYTES
 
 #: What a damaged flatbuffer raises.
 DAMAGE = (struct.error, ValueError, OSError)

@@ -11,8 +11,8 @@ from quantmedic.collectors.measure.device_tensors import NAMES_OPTION
 from quantmedic.collectors.measure.models import Models
 from quantmedic.collectors.pair.tensor_pairs import Pair
 from quantmedic.engine.errors import DataError
-from quantmedic.engine.files import read_text
-from quantmedic.engine.limits import YAML_BYTES
+from quantmedic.engine.input_files import read_text
+from quantmedic.engine.reading_limits import YAML_BYTES
 from quantmedic.engine.yaml_text import NotYaml, parse_yaml
 
 #: Ending of files in the type that the network has, as qnn-net-run writes them.

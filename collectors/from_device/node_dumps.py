@@ -21,8 +21,8 @@ from onnx import TensorProto, numpy_helper
 from quantmedic.collectors.data.arrays import Array, ArrayInfo, Column
 from quantmedic.collectors.from_device.parts import fit_together, join_parts
 from quantmedic.engine.errors import DataError
-from quantmedic.engine.files import read_bytes, require_regular
-from quantmedic.engine.limits import ARRAY_BYTES, IMPORTED_LAYERS
+from quantmedic.engine.input_files import read_bytes, require_regular
+from quantmedic.engine.reading_limits import ARRAY_BYTES, IMPORTED_LAYERS
 
 TENSOR_FILE = ".tensorproto"
 DATABASE = b"SQLite "

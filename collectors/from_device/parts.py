@@ -6,7 +6,7 @@ import numpy as np
 
 from quantmedic.collectors.data.arrays import Array, ArrayInfo, Column, Rows
 from quantmedic.collectors.data.batches import numbers_of
-from quantmedic.engine.limits import ARRAY_BYTES
+from quantmedic.engine.reading_limits import ARRAY_BYTES
 
 Shape = tuple[int, ...]
 

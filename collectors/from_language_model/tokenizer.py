@@ -12,7 +12,7 @@ from typing import NamedTuple, cast
 
 from quantmedic.collectors.native.child import ask_child
 from quantmedic.engine.errors import DataError
-from quantmedic.engine.limits import TEXT_BYTES, TOKENIZER_BYTES, TOKENIZER_SECONDS
+from quantmedic.engine.reading_limits import TEXT_BYTES, TOKENIZER_BYTES, TOKENIZER_SECONDS
 
 #: Of a folder.
 NAME = "tokenizer.json"

@@ -14,7 +14,7 @@ from quantmedic.collectors.data.arrays import NPY_MAGIC, first_bytes, npy_column
 from quantmedic.collectors.data.progress import Announce, no_announcement
 from quantmedic.collectors.from_language_model.tokenizer import encode
 from quantmedic.engine.errors import DataError
-from quantmedic.engine.limits import ARRAY_BYTES, SAMPLES, TEXT_BYTES
+from quantmedic.engine.reading_limits import ARRAY_BYTES, SAMPLES, TEXT_BYTES
 
 Ids = NDArray[np.int64]
 #: Path of a file, an array of token ids, or one array or list of them per text.

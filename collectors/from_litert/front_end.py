@@ -13,7 +13,7 @@ from quantmedic.collectors.from_litert.litert_models import LiteRTModels, open_m
 from quantmedic.collectors.measure.float_model import FloatModel
 from quantmedic.collectors.measure.front_end import FileFrontEnd, FrontEnd
 from quantmedic.engine.case.facts import FloatFacts, ModelFacts
-from quantmedic.engine.files import require_regular
+from quantmedic.engine.input_files import require_regular
 
 #: What every LiteRT file has at byte 4, and how such files are named.
 _IDENTIFIER, _SUFFIXES = b"TFL3", (".tflite", ".lite")

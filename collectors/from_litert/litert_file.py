@@ -41,8 +41,8 @@ from quantmedic.collectors.from_litert.litert_checks import (
 from quantmedic.collectors.pair.graph import Attributes
 from quantmedic.collectors.pair.quantizer import Quantizer
 from quantmedic.engine.errors import ModelError
-from quantmedic.engine.files import read_bytes, require_regular
-from quantmedic.engine.limits import LITERT_BYTES
+from quantmedic.engine.input_files import read_bytes, require_regular
+from quantmedic.engine.reading_limits import LITERT_BYTES
 
 Array = NDArray[np.generic]
 

@@ -7,10 +7,10 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx.inliner import inline_local_functions
 
-from quantmedic.engine import files
+from quantmedic.engine import input_files
 from quantmedic.engine.errors import ModelError, OutputError
-from quantmedic.engine.limits import ONNX_BYTES
 from quantmedic.engine.output_files import write_file
+from quantmedic.engine.reading_limits import ONNX_BYTES
 
 #: How often all external data may be named; tied weights name some of it twice.
 _NAMED_AGAIN = 4
@@ -85,7 +85,7 @@ def _read(path: Path) -> onnx.ModelProto:
         raise ModelError("no such model file", where=str(path), help=_ONNX_FILE)
     model = onnx.ModelProto()
     try:
-        model.ParseFromString(files.read_bytes(path, ONNX_BYTES))
+        model.ParseFromString(input_files.read_bytes(path, ONNX_BYTES))
     except (DecodeError, ValueError, OSError) as error:
         raise ModelError(
             "not a readable ONNX model", where=f"{path}: {error}", help="is the file complete, and is it ONNX?"
@@ -165,7 +165,7 @@ def _check_extent(tensors: Sequence[onnx.TensorProto], folder: Path, path: Path)
 def _check_location(tensor: onnx.TensorProto, folder: Path, path: Path) -> None:
     location = _location(tensor)
     try:
-        inside = bool(location) and not files.leads_out(folder / location, folder)
+        inside = bool(location) and not input_files.leads_out(folder / location, folder)
         there = inside and (folder / location).is_file()
     except (ValueError, OSError):
         inside = there = False

@@ -14,7 +14,7 @@ from quantmedic.collectors.measure.float_model import FloatModel
 from quantmedic.collectors.measure.front_end import FileFrontEnd, FrontEnd
 from quantmedic.collectors.pair.feed import input_specs
 from quantmedic.engine.case.facts import FloatFacts, ModelFacts
-from quantmedic.engine.files import require_regular
+from quantmedic.engine.input_files import require_regular
 
 _SUFFIX = ".xml"
 #: How an IR begins: its root is ``net``, behind a declaration and comments.

@@ -15,9 +15,9 @@ import numpy as np
 from quantmedic.collectors.data.messages import error_line
 from quantmedic.collectors.native.runs import run_native
 from quantmedic.engine.errors import ModelError
-from quantmedic.engine.files import leads_out, read_bytes
-from quantmedic.engine.limits import DEPTH, IR_BYTES
+from quantmedic.engine.input_files import leads_out, read_bytes
 from quantmedic.engine.offline import offline
+from quantmedic.engine.reading_limits import DEPTH, IR_BYTES
 
 if TYPE_CHECKING:
     import openvino

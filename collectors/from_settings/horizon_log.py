@@ -17,7 +17,7 @@ from quantmedic.collectors.toolchain_files.settings_files import parse_yaml, rea
 from quantmedic.collectors.toolchain_files.values import Fields
 from quantmedic.engine.case.facts import RecordedFacts, ReportedFacts
 from quantmedic.engine.errors import DataError
-from quantmedic.engine.limits import LimitError
+from quantmedic.engine.reading_limits import LimitError
 
 #: Longer lines are cut: they hold paths and parameters, not messages.
 MAX_LINE = 4000

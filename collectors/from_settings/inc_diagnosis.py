@@ -20,7 +20,7 @@ from quantmedic.collectors.toolchain_files.settings_files import read_text
 from quantmedic.collectors.toolchain_files.values import mapping
 from quantmedic.engine.case.facts import ReportedFacts, SettingsFacts
 from quantmedic.engine.errors import DataError
-from quantmedic.engine.limits import IMPORTED_LAYERS
+from quantmedic.engine.reading_limits import IMPORTED_LAYERS
 
 NAME = "OP name"
 ACTIVATIONS = {"MSE": "normalized_mse", "Activation min": "min", "Activation max": "max"}

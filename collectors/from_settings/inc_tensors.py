@@ -23,7 +23,7 @@ from quantmedic.collectors.toolchain_files.values import Fields, mapping
 from quantmedic.engine.case.facts import ReportedFacts, SettingsFacts
 from quantmedic.engine.decibels import sqnr_db
 from quantmedic.engine.errors import DataError
-from quantmedic.engine.limits import TEXT_BYTES
+from quantmedic.engine.reading_limits import TEXT_BYTES
 
 SAVED = ("inspect_result.pkl", "inspect_result.npz")
 #: Folders of the tensors of the float and of the quantized model.

@@ -15,7 +15,7 @@ from quantmedic.collectors.toolchain_files.settings_files import read_text
 from quantmedic.collectors.toolchain_files.values import grid, number, whole
 from quantmedic.engine.case.facts import RecordedFacts, ReportedFacts
 from quantmedic.engine.errors import DataError
-from quantmedic.engine.limits import IMPORTED_LAYERS
+from quantmedic.engine.reading_limits import IMPORTED_LAYERS
 
 REQUIRED = ("op_name", "tensor_name", "mean_squared_error", "scale", "zero_point")
 #: Columns of the debugger itself, and those that are computed from them; all others are metrics that its user added.

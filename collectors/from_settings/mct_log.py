@@ -27,7 +27,7 @@ from quantmedic.collectors.toolchain_files.formats import Imported
 from quantmedic.collectors.toolchain_files.values import Fields
 from quantmedic.engine.case.facts import RecordedFacts, ReportedFacts, SettingsFacts
 from quantmedic.engine.errors import DataError
-from quantmedic.engine.record import Record
+from quantmedic.engine.json_record import Record
 
 #: Stages that are read by name: the first, the one that chooses thresholds, and the one after.
 FIRST, CHOSEN, SHIFTED = "initial_graph", "thresholds_selection", "after_shift_negative_correction"

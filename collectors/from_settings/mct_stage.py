@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from quantmedic.collectors.toolchain_files.values import Fields
 from quantmedic.engine.errors import DataError
-from quantmedic.engine.files import require_regular
-from quantmedic.engine.limits import EVENT_BYTES, IMPORTED_LAYERS
-from quantmedic.engine.record import Record
+from quantmedic.engine.input_files import require_regular
+from quantmedic.engine.json_record import Record
+from quantmedic.engine.reading_limits import EVENT_BYTES, IMPORTED_LAYERS
 
 if TYPE_CHECKING:
     from tensorboard.compat.proto.event_pb2 import Event  # optional package

@@ -15,7 +15,7 @@ import numpy as np
 from quantmedic.collectors.data.arrays import Array
 from quantmedic.collectors.toolchain_files.settings_files import read_bytes
 from quantmedic.engine.errors import DataError
-from quantmedic.engine.limits import TEXT_BYTES
+from quantmedic.engine.reading_limits import TEXT_BYTES
 
 #: Opcodes that are carried out at most: no file of saved tensors needs more.
 MAX_OPCODES = 2_000_000

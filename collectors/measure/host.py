@@ -8,7 +8,7 @@ from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from quantmedic.engine.limits import THREADS
+from quantmedic.engine.reading_limits import THREADS
 
 #: Environment variable with which models are measured as on processors with VNNI, on ARM or on an NPU.
 EXACT_KERNELS = "QUANTMEDIC_EXACT_KERNELS"

@@ -10,7 +10,7 @@ from quantmedic.collectors.data.messages import aligned_rows, shape_text
 from quantmedic.collectors.pair.output_parts import Joint
 from quantmedic.collectors.pair.tensor_pairs import PairedGraphs
 from quantmedic.collectors.statistics.accumulate import class_scores
-from quantmedic.engine.case.comparison import FIELDS, VOTES, Comparison, noise_ratio
+from quantmedic.engine.case.output_comparison import FIELDS, VOTES, Comparison, noise_ratio
 from quantmedic.engine.case.output_facts import Ending
 from quantmedic.engine.errors import DataError
 from quantmedic.engine.special_functions import sigmoid, softmax

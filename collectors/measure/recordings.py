@@ -22,7 +22,7 @@ from quantmedic.collectors.measure.host import has_vnni
 from quantmedic.collectors.measure.models import Description, Models
 from quantmedic.collectors.measure.outputs import comparable, compare_outputs
 from quantmedic.collectors.statistics.accumulate import content_hash
-from quantmedic.engine.case.comparison import Comparison, comparison_facts
+from quantmedic.engine.case.output_comparison import Comparison, comparison_facts
 from quantmedic.engine.case.recording import Recording
 from quantmedic.engine.errors import DataError
 from quantmedic.engine.output_files import new_file

@@ -11,7 +11,7 @@ from quantmedic.collectors.data.model_inputs import InputSpec
 from quantmedic.collectors.measure.models import Array, Models, Network
 from quantmedic.collectors.measure.outputs import Outputs, with_metric
 from quantmedic.collectors.metrics.metric import Metric
-from quantmedic.engine.case.comparison import Comparison
+from quantmedic.engine.case.output_comparison import Comparison
 from quantmedic.engine.case.records import StageRecord
 from quantmedic.engine.errors import DataError, ModelError, QuantmedicError
 

@@ -18,7 +18,7 @@ from queue import SimpleQueue
 from typing import TypeVar, cast
 
 from quantmedic.engine.errors import ModelError
-from quantmedic.engine.limits import RUN_SECONDS, LimitError
+from quantmedic.engine.reading_limits import RUN_SECONDS, LimitError
 
 T = TypeVar("T")
 #: Seconds in which who waits looks around.

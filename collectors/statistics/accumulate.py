@@ -16,7 +16,7 @@ from quantmedic.collectors.statistics.device_values import DeviceValues
 from quantmedic.collectors.statistics.kernel_choice import kernels
 from quantmedic.collectors.statistics.numpy_loops import Deployed, Rounding
 from quantmedic.collectors.statistics.spatial import is_image, spatial_sums
-from quantmedic.engine.case.comparison import Comparison
+from quantmedic.engine.case.output_comparison import Comparison
 from quantmedic.engine.case.statistics import (
     BUCKETS,
     FEATURES,

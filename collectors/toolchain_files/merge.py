@@ -28,8 +28,8 @@ from quantmedic.engine.case.facts import (
     WeightFacts,
 )
 from quantmedic.engine.case.records import IMPORTED, Case, CaseRecord, ImportRecord, OperatorRecord, TensorRecord
-from quantmedic.engine.limits import IMPORTED_LAYERS
 from quantmedic.engine.operator_types import FUSED_FUNCTIONS, LAYOUTS, RESAMPLING, SELECTIONS
+from quantmedic.engine.reading_limits import IMPORTED_LAYERS
 
 F = TypeVar("F", bound=Facts)
 #: Facts of a tensor or layer that a file can give.

@@ -6,10 +6,10 @@ from pathlib import Path
 import yaml
 
 from quantmedic.collectors.data.messages import missing_path_error
-from quantmedic.engine import files, yaml_text
+from quantmedic.engine import input_files, yaml_text
 from quantmedic.engine.errors import DataError
 from quantmedic.engine.json_text import parse_json
-from quantmedic.engine.limits import TEXT_BYTES, YAML_BYTES, Limit
+from quantmedic.engine.reading_limits import TEXT_BYTES, YAML_BYTES, Limit
 
 #: Bytes from which the format of a file is recognized.
 FIRST_BYTES = 64 << 10
@@ -40,7 +40,7 @@ def read_bytes(path: Path, limit: Limit = TEXT_BYTES) -> bytes:
     if not path.is_file():
         raise missing_path_error(path, "file", otherwise="")
     try:
-        return files.read_bytes(path, limit)
+        return input_files.read_bytes(path, limit)
     except OSError as error:
         raise DataError("the file cannot be read", where=f"{path}: {error.strerror or error}") from error
 

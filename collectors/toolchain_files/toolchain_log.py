@@ -17,8 +17,8 @@ from quantmedic.collectors.native.child import ask_child
 from quantmedic.collectors.toolchain_files.values import Fields
 from quantmedic.engine.case.facts import Facts, FailureFacts, SearchFacts, SettingsFacts
 from quantmedic.engine.errors import DataError
-from quantmedic.engine.limits import LOG_SECONDS
-from quantmedic.engine.record import Record
+from quantmedic.engine.json_record import Record
+from quantmedic.engine.reading_limits import LOG_SECONDS
 from quantmedic.engine.rules.log_patterns import LogPattern
 
 #: Bytes of one log that are read: the beginning, which states the settings, and the end, which states how it went.

@@ -7,8 +7,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from quantmedic.engine.case.comparison import Comparison
 from quantmedic.engine.case.facts import OutputColumnFacts, OutputOperandFacts
+from quantmedic.engine.case.output_comparison import Comparison
 from quantmedic.engine.case.records import OutputRecord, PartRecord
 from quantmedic.engine.decibels import sqnr_db
 from quantmedic.engine.thresholds import Thresholds

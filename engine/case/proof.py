@@ -6,7 +6,7 @@ from typing import Literal
 from pydantic import Field
 
 from quantmedic.engine.case.facts import Role
-from quantmedic.engine.record import Record
+from quantmedic.engine.json_record import Record
 
 #: Kind of a trial: calibrated again with the representative inputs, repaired; the cause stands in its key.
 REPAIRED_DATA = "repaired-data"

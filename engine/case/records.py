@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
+from quantmedic.engine.case.budget_record import LossBudget
 from quantmedic.engine.case.facts import (
     AskedFacts,
     BiasFacts,
@@ -24,13 +25,12 @@ from quantmedic.engine.case.facts import (
     Role,
     WeightFacts,
 )
-from quantmedic.engine.case.loss_budget import LossBudget
 from quantmedic.engine.case.proof import ProofRecord
 from quantmedic.engine.case.recording import Recording
 from quantmedic.engine.case.slice_sums import SliceSum, add_slices, join_slices
 from quantmedic.engine.case.statistics import SetStatistics
 from quantmedic.engine.errors import CaseError
-from quantmedic.engine.record import Record
+from quantmedic.engine.json_record import Record
 
 CASE_SCHEMA = 6
 #: ``mode`` in the run record of a case without data: the models were read, but not run.

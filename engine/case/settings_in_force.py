@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import Field, JsonValue
 
-from quantmedic.engine.record import Contract
+from quantmedic.engine.json_record import Contract
 
 
 class SettingsInForce(Contract):

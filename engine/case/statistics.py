@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quantmedic.engine.case.comparison import Comparison, is_of_ending
 from quantmedic.engine.case.histogram import BINS
+from quantmedic.engine.case.output_comparison import Comparison, is_of_ending
 from quantmedic.engine.case.tallies import Tally
 from quantmedic.engine.case.thumbnails import Thumbnails
 from quantmedic.engine.errors import CaseError

@@ -4,8 +4,8 @@ from typing import Literal
 
 from pydantic import Field
 
+from quantmedic.engine.case.budget_record import Mechanism
 from quantmedic.engine.case.fact_base import Facts, Pattern, Role, fact
-from quantmedic.engine.case.loss_budget import Mechanism
 
 
 class SourceFacts(Facts):

@@ -3,10 +3,10 @@
 from pydantic import Field
 
 from quantmedic.engine.case.facts import Scope
-from quantmedic.engine.contract.harm import Harm
-from quantmedic.engine.contract.previous import Tried
-from quantmedic.engine.contract.remedies import Advice, Withheld
-from quantmedic.engine.record import Contract
+from quantmedic.engine.contract.advised_remedies import Advice, Withheld
+from quantmedic.engine.contract.harm_report import Harm
+from quantmedic.engine.contract.previous_report import Tried
+from quantmedic.engine.json_record import Contract
 from quantmedic.engine.rules.rule import SERIOUS, Severity
 
 

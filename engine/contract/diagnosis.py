@@ -8,15 +8,15 @@ from pydantic import Field
 from quantmedic.engine.case.facts import DatasetFacts, MetricFacts, ModelFacts, OutputFacts
 from quantmedic.engine.case.records import ImportRecord
 from quantmedic.engine.case.settings_in_force import SettingsInForce
+from quantmedic.engine.contract.advised_remedies import Prescription, Proof, RemedyPair
+from quantmedic.engine.contract.budget_report import LossBudgetReport
 from quantmedic.engine.contract.causes import CauseReport, RuleNote
-from quantmedic.engine.contract.check import CheckReport
-from quantmedic.engine.contract.harm import Undecided
+from quantmedic.engine.contract.check_report import CheckReport
+from quantmedic.engine.contract.harm_report import Undecided
 from quantmedic.engine.contract.layers import LayerRow
-from quantmedic.engine.contract.loss_budget import LossBudgetReport
-from quantmedic.engine.contract.previous import Previous
-from quantmedic.engine.contract.remedies import Prescription, Proof, RemedyPair
+from quantmedic.engine.contract.previous_report import Previous
 from quantmedic.engine.formulas.tensor_histogram import Histogram
-from quantmedic.engine.record import Contract
+from quantmedic.engine.json_record import Contract
 from quantmedic.engine.rules.rulebase import Threshold
 from quantmedic.engine.rules.toolchain import Chosen
 

@@ -3,7 +3,7 @@
 from pydantic import Field
 
 from quantmedic.engine.case.facts import AskedFacts, ErrorFacts, RecordedFacts, ReportedFacts
-from quantmedic.engine.record import Contract
+from quantmedic.engine.json_record import Contract
 
 
 class ErrorRow(Contract):

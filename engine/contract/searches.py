@@ -8,9 +8,9 @@ from typing import Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
-from quantmedic.engine.contract.remedies import Configuration, Prescription
+from quantmedic.engine.contract.advised_remedies import Configuration, Prescription
 from quantmedic.engine.errors import CaseError
-from quantmedic.engine.record import Record
+from quantmedic.engine.json_record import Record
 from quantmedic.engine.rules.toolchain import Chosen
 
 

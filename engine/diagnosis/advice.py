@@ -9,19 +9,18 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from quantmedic.engine.case.facts import SCOPES, CaseFacts, DatasetFacts, Facts, LayerFacts, OutputFacts, TensorFacts
-from quantmedic.engine.contract.remedies import Advice, Withheld
+from quantmedic.engine.contract.advised_remedies import Advice, Present, Withheld
 from quantmedic.engine.diagnosis.group_options import group_fields
 from quantmedic.engine.diagnosis.input_repair import input_repair
-from quantmedic.engine.diagnosis.present_values import present_values
 from quantmedic.engine.diagnosis.settings_in_force import code_type, scale_axis
 from quantmedic.engine.diagnosis.toolchain_settings import declared_table
 from quantmedic.engine.formulas.change import Targets
 from quantmedic.engine.rules.conditions import Condition
 from quantmedic.engine.rules.evaluate import Finding, decide, look_up, render_message, subject_name, subjects
-from quantmedic.engine.rules.options import Code
 from quantmedic.engine.rules.remedies import EACH_FIELDS, NAME_FIELDS, Remedy, Snippet
 from quantmedic.engine.rules.rule import GLOBAL_SCOPES, LAYER_NAMING, names_layers
 from quantmedic.engine.rules.rulebase import RuleBase
+from quantmedic.engine.rules.toolchain_options import Code
 
 #: A value for a snippet keeps this many digits; it is rounded up, so that a bound still holds.
 DIGITS = 3
@@ -498,3 +497,20 @@ def _fits(snippet: Snippet, fields: Mapping[str, object], form: str | None) -> b
 
 def _article(scope: str) -> str:
     return {"layer": "a layer", "tensor": "an activation"}.get(scope, f"a {scope}")
+
+
+def present_values(remedy: Remedy, views: Sequence[Facts], facts: CaseFacts) -> tuple[Present, ...]:
+    """What the settings that a remedy changes are now, and of which subjects; those that are not known are left out."""
+    rows = []
+    for alternatives in remedy.now:
+        values: dict[tuple[str, object], list[str]] = {}
+        for view in views:
+            found = ((each, look_up(each, view, facts.model)) for each in alternatives.split("|"))
+            known = next(((each, value) for each, value in found if value is not None), None)
+            if known is not None:
+                values.setdefault(known, []).append(subject_name(view))
+        rows += [
+            Present(fact=path, value=value, subjects=tuple(dict.fromkeys(names)))
+            for (path, value), names in values.items()
+        ]
+    return tuple(rows)

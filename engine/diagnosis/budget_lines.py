@@ -8,7 +8,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from quantmedic.engine.case.loss_budget import (
+from quantmedic.engine.case.budget_record import (
     DepartureRecord,
     FamilyRecord,
     LossBudget,
@@ -20,7 +20,7 @@ from quantmedic.engine.case.loss_budget import (
     TaskLossRecord,
 )
 from quantmedic.engine.case.records import CaseRecord, TensorRecord
-from quantmedic.engine.contract.loss_budget import (
+from quantmedic.engine.contract.budget_report import (
     BudgetFamily,
     BudgetLine,
     BudgetOutput,
@@ -32,7 +32,7 @@ from quantmedic.engine.contract.loss_budget import (
 from quantmedic.engine.decibels import sqnr_db
 from quantmedic.engine.diagnosis.suspects import Suspect
 from quantmedic.engine.formulas.change import Targets
-from quantmedic.engine.formulas.sources import MOST, mechanism_of, noisiest_output, simulated_share
+from quantmedic.engine.formulas.noise_sources import MOST, mechanism_of, noisiest_output, simulated_share
 from quantmedic.engine.metrics.contributions import loss_interval
 from quantmedic.engine.metrics.kinds import loses_shares
 from quantmedic.engine.rules.evaluate import Finding

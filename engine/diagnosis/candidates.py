@@ -5,9 +5,9 @@ from itertools import chain
 from typing import NamedTuple
 
 from quantmedic.engine.case.proof import TrialRecord
+from quantmedic.engine.contract.advised_remedies import Advice, PairedRemedy, TrialRow
 from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.diagnosis import Diagnosis
-from quantmedic.engine.contract.remedies import Advice, PairedRemedy, TrialRow
 from quantmedic.engine.diagnosis.advice import general_advice
 from quantmedic.engine.diagnosis.prediction import ENOUGH_DB
 from quantmedic.engine.diagnosis.suspects import PREFERENCE_DB

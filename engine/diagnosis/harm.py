@@ -9,7 +9,7 @@ from quantmedic.engine.case.proof import TrialRecord
 from quantmedic.engine.case.records import SimulationRecord
 from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.diagnosis import DropClass
-from quantmedic.engine.contract.harm import Harm, Undecided
+from quantmedic.engine.contract.harm_report import Harm, Undecided
 from quantmedic.engine.decibels import to_decibels
 from quantmedic.engine.diagnosis.prediction import is_faithful, predict
 from quantmedic.engine.diagnosis.remedy_outcomes import RemedyOutcomes

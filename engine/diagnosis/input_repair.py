@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from quantmedic.engine.case.facts import DatasetFacts, Role
 from quantmedic.engine.formulas.strays import words_of
-from quantmedic.engine.rules.options import Code
+from quantmedic.engine.rules.toolchain_options import Code
 from quantmedic.engine.text import quote
 
 Array = NDArray[np.generic]

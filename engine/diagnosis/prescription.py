@@ -6,11 +6,10 @@ from itertools import chain
 from quantmedic.engine.case.facts import FLOAT_ALONE, MetricFacts
 from quantmedic.engine.case.proof import REPAIRED_DATA, ExecutionRecord
 from quantmedic.engine.case.settings_in_force import SettingsInForce
+from quantmedic.engine.contract.advised_remedies import Advice, Basis, Configuration, Prescription, Step
 from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.diagnosis import Diagnosis
-from quantmedic.engine.contract.remedies import Basis, Configuration, Prescription, Step
 from quantmedic.engine.diagnosis.candidates import Choice, Part, choices_by_id, chosen_remedies, reads_anew
-from quantmedic.engine.diagnosis.idle_snippets import idle_last
 from quantmedic.engine.diagnosis.remedy_outcomes import gains_of, is_grave
 from quantmedic.engine.diagnosis.snippets import (
     as_comment,
@@ -21,7 +20,11 @@ from quantmedic.engine.diagnosis.snippets import (
     stand_within,
     with_settings,
 )
-from quantmedic.engine.rules.options import (
+from quantmedic.engine.rules.remedies import NAME_FIELDS, Mark, Snippet
+from quantmedic.engine.rules.rule import SEVERITIES
+from quantmedic.engine.rules.rulebase import RuleBase
+from quantmedic.engine.rules.toolchain import Toolchain, choose, options_in_force
+from quantmedic.engine.rules.toolchain_options import (
     Form,
     Language,
     Options,
@@ -30,10 +33,6 @@ from quantmedic.engine.rules.options import (
     with_imports,
     write,
 )
-from quantmedic.engine.rules.remedies import Mark
-from quantmedic.engine.rules.rule import SEVERITIES
-from quantmedic.engine.rules.rulebase import RuleBase
-from quantmedic.engine.rules.toolchain import Toolchain, choose, options_in_force
 
 FILES: Mapping[Language, str] = {"python": "prescription.py", "yaml": "prescription.yaml", "json": "prescription.json"}
 #: What the user's data have to be where those that calibrated the model cannot be repaired.
@@ -344,3 +343,40 @@ def user_names(configurations: Iterable[Configuration], toolchain: Toolchain, re
 def complete_code(body: str, language: Language, toolchain: Toolchain) -> str:
     body = with_helpers(body, toolchain.helpers) if language == "python" else body
     return f"{with_imports(body, toolchain.imports) if language == 'python' else body}".strip("\n") + "\n"
+
+
+def idle_last(causes: tuple[CauseReport, ...], toolchain: str, kept: Mapping[str, Options]) -> tuple[CauseReport, ...]:
+    """The causes with the texts of each remedy that set something new in front.
+
+    Args:
+        causes: Causes with their remedies.
+        toolchain: The one whose settings are in force.
+        kept: These settings, by the form that takes them.
+    """
+    return tuple(
+        cause.model_copy(update={"remedies": tuple(_put_idle_last(each, toolchain, kept) for each in cause.remedies)})
+        for cause in causes
+    )
+
+
+def _put_idle_last(advice: Advice, toolchain: str, kept: Mapping[str, Options]) -> Advice:
+    def is_idle(snippet: Snippet) -> bool:
+        return snippet.toolchain == toolchain and _sets_nothing(snippet, advice, kept)
+
+    return advice.model_copy(update={"snippets": tuple(sorted(advice.snippets, key=is_idle))})
+
+
+def _sets_nothing(snippet: Snippet, advice: Advice, kept: Mapping[str, Options]) -> bool:
+    """Every option of the text has its value already; texts with code of their own, or that name something, do more."""
+    if snippet.code or not snippet.options or snippet.fields & NAME_FIELDS.keys():
+        return False
+    filled = filled_options(snippet, advice.fields, advice.id)
+    return all(kept.get(form) and _holds(kept[form], options) for form, options in filled.items())
+
+
+def _holds(kept: object, wanted: object) -> bool:
+    """What is wanted is in force; what nobody has set is off."""
+    if isinstance(wanted, Mapping):
+        held = kept if isinstance(kept, Mapping) else {}
+        return all(_holds(held.get(key), value) for key, value in wanted.items())
+    return wanted is False if kept is None else bool(kept == wanted)

@@ -10,7 +10,7 @@ from quantmedic.engine.case.facts import CaseFacts, DatasetFacts, Facts, LayerFa
 from quantmedic.engine.case.language_facts import BlockFacts
 from quantmedic.engine.case.records import Case, CaseRecord
 from quantmedic.engine.contract.causes import CauseReport
-from quantmedic.engine.contract.previous import Changed, Effect, Previous, SettingChange, Tried
+from quantmedic.engine.contract.previous_report import Changed, Effect, Previous, SettingChange, Tried
 from quantmedic.engine.errors import CaseError
 from quantmedic.engine.formulas.change import SAME
 from quantmedic.engine.formulas.stored_bins import main_role

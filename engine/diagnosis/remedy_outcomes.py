@@ -6,8 +6,8 @@ from typing import NamedTuple
 from quantmedic.engine.case.facts import CaseFacts
 from quantmedic.engine.case.proof import ProofRecord, TrialRecord
 from quantmedic.engine.case.records import SimulationRecord
+from quantmedic.engine.contract.advised_remedies import Advice, Recovery, Withheld
 from quantmedic.engine.contract.causes import CauseReport
-from quantmedic.engine.contract.remedies import Advice, Recovery, Withheld
 from quantmedic.engine.diagnosis.prediction import Prediction, beside, is_faithful, predict
 from quantmedic.engine.diagnosis.suspects import Repair, Suspect, chosen_repairs, last_gain
 from quantmedic.engine.formulas.change import Change

@@ -7,6 +7,7 @@ from typing import assert_never
 
 import numpy as np
 
+from quantmedic.engine.case.budget_record import LossBudget, SourceRecord
 from quantmedic.engine.case.facts import (
     BiasFacts,
     CaseFacts,
@@ -23,7 +24,6 @@ from quantmedic.engine.case.facts import (
     TensorFacts,
     WeightFacts,
 )
-from quantmedic.engine.case.loss_budget import LossBudget, SourceRecord
 from quantmedic.engine.case.records import Case, OperatorRecord
 from quantmedic.engine.diagnosis.prediction import Prediction, heals
 from quantmedic.engine.formulas.change import Change, WeightForm

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from quantmedic.engine.case.facts import CaseFacts, ReportedFacts, Role, TensorFacts, WeightFacts
 from quantmedic.engine.case.proof import REPAIRED_DATA, ProofRecord, TrialRecord
+from quantmedic.engine.contract.advised_remedies import PairedRemedy, Proof, RemedyPair, TrialRow
 from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.layers import ErrorRow, GroupRow, LayerRow
-from quantmedic.engine.contract.remedies import PairedRemedy, Proof, RemedyPair, TrialRow
 from quantmedic.engine.diagnosis.remedy_outcomes import recovery_of
 from quantmedic.engine.diagnosis.suspects import Pair, Suspect
 from quantmedic.engine.rules.evaluate import RuleResult

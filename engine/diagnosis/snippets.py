@@ -5,9 +5,10 @@ import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 
-from quantmedic.engine.contract.remedies import Advice
+from quantmedic.engine.contract.advised_remedies import Advice
 from quantmedic.engine.errors import RuleError
-from quantmedic.engine.rules.options import (
+from quantmedic.engine.rules.remedies import EACH_FIELDS, NAME_FIELDS, WEIGHT_FILES, Snippet
+from quantmedic.engine.rules.toolchain_options import (
     FIELD,
     WIDTH,
     Code,
@@ -23,7 +24,6 @@ from quantmedic.engine.rules.options import (
     write,
     write_excerpt,
 )
-from quantmedic.engine.rules.remedies import EACH_FIELDS, NAME_FIELDS, WEIGHT_FILES, Snippet
 from quantmedic.engine.text import inert, literal, quote
 
 INDENT = "    "

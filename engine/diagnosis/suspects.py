@@ -13,7 +13,7 @@ from quantmedic.engine.case.records import Case, RunRecord, SimulationRecord
 from quantmedic.engine.diagnosis.advice import advise, where_it_stands
 from quantmedic.engine.diagnosis.prediction import ENOUGH_DB, Prediction, heals, is_faithful, predict
 from quantmedic.engine.formulas.change import Change, Targets, everything, helped_places, widened_tensors
-from quantmedic.engine.formulas.sources import noisiest_output
+from quantmedic.engine.formulas.noise_sources import noisiest_output
 from quantmedic.engine.rules.evaluate import Finding, RuleResult
 from quantmedic.engine.rules.remedies import Remedy
 from quantmedic.engine.rules.remedy_kinds import AT_MOST, BOUNDS, MORE_BITS, REMEDY_KINDS, change_of

@@ -6,7 +6,7 @@ from statistics import median
 
 from quantmedic.engine.case.facts import CaseFacts, LayerFacts, TensorFacts
 from quantmedic.engine.json_text import parse_json
-from quantmedic.engine.limits import LimitError
+from quantmedic.engine.reading_limits import LimitError
 
 #: Largest code of an activation that is kept to 7 of its 8 bits.
 REDUCED_CODE = 127

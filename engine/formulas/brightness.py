@@ -11,7 +11,7 @@ from quantmedic.engine.case.facts import Role
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.case.statistics import SetStatistics
 from quantmedic.engine.formulas.columns import Floats
-from quantmedic.engine.formulas.inputs import FULL_SPAN, lattices_of
+from quantmedic.engine.formulas.first_input import FULL_SPAN, lattices_of
 
 #: Standard errors that tell the mean of one set from that of another.
 _CERTAIN = 3.0

@@ -20,6 +20,7 @@ from quantmedic.engine.case.records import Case
 from quantmedic.engine.case.statistics import SampleTable, SetStatistics
 from quantmedic.engine.formulas.columns import ratio
 from quantmedic.engine.formulas.domain import domain_facts
+from quantmedic.engine.formulas.first_input import feature_covariance, input_std, lattices_of, trace_of
 from quantmedic.engine.formulas.images import image_facts
 from quantmedic.engine.formulas.input_relation import (
     KNOWN_RANGE,
@@ -27,9 +28,8 @@ from quantmedic.engine.formulas.input_relation import (
     input_range_facts,
     relation_facts,
 )
-from quantmedic.engine.formulas.inputs import feature_covariance, input_std, lattices_of, trace_of
 from quantmedic.engine.formulas.methods import RangeEnd, miss_of_ranges
-from quantmedic.engine.formulas.sources import misfit_share
+from quantmedic.engine.formulas.noise_sources import misfit_share
 from quantmedic.engine.formulas.stored_bins import bins_of_view
 from quantmedic.engine.formulas.strays import Strays, strays_by_role, words_of
 from quantmedic.engine.special_functions import entropy

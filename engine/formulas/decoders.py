@@ -2,10 +2,10 @@
 
 from collections.abc import Collection
 
+from quantmedic.engine.case.budget_record import LossBudget, SourceRecord
 from quantmedic.engine.case.facts import LayerFacts
-from quantmedic.engine.case.loss_budget import LossBudget, SourceRecord
 from quantmedic.engine.case.records import Case
-from quantmedic.engine.formulas.sources import is_mended, noisiest_output, simulated_share
+from quantmedic.engine.formulas.noise_sources import is_mended, noisiest_output, simulated_share
 
 #: A wrong range: 8 bits are enough for what another one mends, and the rules about ranges tell of it.
 _RANGES = ("full-range", "best-range")

@@ -2,11 +2,10 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-from quantmedic.engine.case.comparison import affine_facts, ending_facts
 from quantmedic.engine.case.facts import (
     ROLES,
     CaseFacts,
@@ -25,22 +24,18 @@ from quantmedic.engine.case.facts import (
     WeightErrorFacts,
 )
 from quantmedic.engine.case.output_columns import has_selected_rows, mixes_scores, output_column_facts
+from quantmedic.engine.case.output_comparison import affine_facts, ending_facts
 from quantmedic.engine.case.records import Case, OperatorRecord
 from quantmedic.engine.case.statistics import SAMPLE_DTYPE, SampleTable
-from quantmedic.engine.formulas.columns import ratio
+from quantmedic.engine.formulas.columns import per_tensor, ratio
 from quantmedic.engine.formulas.datasets import dataset_facts
 from quantmedic.engine.formulas.decoders import layers_with_decoders
 from quantmedic.engine.formulas.device_tensors import layers_with_device, tensors_with_device
 from quantmedic.engine.formulas.domain import with_nearest_set
 from quantmedic.engine.formulas.error_facts import divisor_steps, has_lost_channels, normalized_mse, weight_error_facts
-from quantmedic.engine.formulas.inputs import lattices_of
+from quantmedic.engine.formulas.first_input import lattices_of
 from quantmedic.engine.formulas.language import coarse_share, count_faults, layers_with_blocks, wide_groups_share
-from quantmedic.engine.formulas.neighbours import run_time_bits, with_neighbour_bits
-from quantmedic.engine.formulas.nonfinite import first_nonfinite, nonfinite_tensors, which_models
-from quantmedic.engine.formulas.outside import outside_facts
-from quantmedic.engine.formulas.reported import input_facts, layers_with_settings, reported_facts
-from quantmedic.engine.formulas.simulate import Grid
-from quantmedic.engine.formulas.sources import (
+from quantmedic.engine.formulas.noise_sources import (
     JOINING,
     budget_of_model,
     layers_with_halves,
@@ -49,15 +44,20 @@ from quantmedic.engine.formulas.sources import (
     tensors_with_sources,
     width_of,
 )
+from quantmedic.engine.formulas.outside import outside_facts
+from quantmedic.engine.formulas.reported import input_facts, layers_with_settings, reported_facts
+from quantmedic.engine.formulas.simulate import Grid
 from quantmedic.engine.formulas.stored_bins import main_role
 from quantmedic.engine.formulas.task_metric import metric_facts, odd_set_reading, with_label_fit, with_odd_set
-from quantmedic.engine.formulas.tensors import grid_of, predicted_sqnr, tensor_facts
+from quantmedic.engine.formulas.tensors import grid_of, predicted_sqnr, run_time_bits, tensor_facts, with_neighbour_bits
 from quantmedic.engine.garbage import without_garbage_collection
 from quantmedic.engine.metrics.kinds import is_share
 from quantmedic.engine.thresholds import Thresholds
 
 #: Steps upstream that still belong to the group around an operator, such as the pieces of a layer norm.
 FEEDER_STEPS = 3
+#: The models that have numbers which are no numbers.
+Models = Literal["none", "float", "quantized", "both"]
 
 
 @without_garbage_collection
@@ -473,3 +473,30 @@ def _known_share(flags: Sequence[bool | None]) -> float | None:
 
 def _least(values: Iterable[float | None]) -> float | None:
     return min((v for v in values if v is not None), default=None)
+
+
+def first_nonfinite(case: Case, layers: tuple[LayerFacts, ...]) -> tuple[str | None, Models]:
+    """First layer, in topological order, that only the quantized model spoils; else the first spoiled in any."""
+    spoiled: list[tuple[str | None, Models]] = []
+    bad_float, bad_quantized = nonfinite_tensors(case, "nonfinite"), nonfinite_tensors(case, "accumulated.nonfinite")
+    for op, layer in zip(case.record.operators, layers, strict=True):
+        for index in op.outputs:
+            if index in bad_float or index in bad_quantized:
+                spoiled.append((layer.name, which_models(index in bad_float, index in bad_quantized)))
+    own = [found for found in spoiled if found[1] == "quantized"]
+    return (own or spoiled or [(None, "none")])[0]
+
+
+def nonfinite_tensors(case: Case, column: str) -> set[int | None]:
+    """Tensors of which a count is not zero on any data set."""
+    found: set[int | None] = set()
+    for statistics in case.statistics.values():
+        found |= set(np.flatnonzero(per_tensor(np.add, statistics.columns[column], statistics.offsets)).tolist())
+    return found
+
+
+def which_models(in_float: bool, in_quantized: bool) -> Models:
+    """The word for it."""
+    if in_float and in_quantized:
+        return "both"
+    return "float" if in_float else "quantized" if in_quantized else "none"

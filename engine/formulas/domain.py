@@ -1,16 +1,47 @@
 """Whether the representative set is of another kind than the validation set, or only smaller: numbers and words."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from quantmedic.engine.case.facts import DatasetFacts, Role
 from quantmedic.engine.case.records import Case
+from quantmedic.engine.case.statistics import SLOTS, SetStatistics, slots_of
 from quantmedic.engine.formulas.brightness import brightness_facts
 from quantmedic.engine.formulas.columns import ratio
-from quantmedic.engine.formulas.ordinary import OrdinaryRanges, ordinary_ranges
 
 #: Share of clipped values under which a ratio of two shares only says how small the smaller one is.
 _FLOOR = 1e-6
+#: Parts that are put together.
+_PARTS = 400
+#: Values of parts that are looked at together.
+_AT_ONCE = 1 << 18
+#: The validation set holds so many parts of that size at least; fewer share most of their samples.
+_ROOM = 2
+#: Of fewer samples no kind is told: a single odd one among ordinary samples is one of them, and too few in any case.
+_LEAST = 4
+#: A part that cannot be put together in full has this share of the samples at least.
+_NEARLY = 0.75
+
+
+@dataclass(frozen=True)
+class OrdinaryRanges:
+    """Ranges of the representative set against those of parts of the validation set with as many samples.
+
+    Attributes:
+        lack: Share of the range of the validation set that the representative set does not cover, fourth root of the
+            mean fourth power over the activations, so that those which lack most count most, as they make most noise.
+        usual: The same of the middle part.
+        quantile: Share of the parts that lack as much as the representative set or more.
+    """
+
+    lack: float
+    usual: float
+    quantile: float
 
 
 def domain_facts(case: Case, clipped: Mapping[Role, float | None]) -> dict[str, Any]:
@@ -60,3 +91,78 @@ def _ordinary_reading(ordinary: OrdinaryRanges | None) -> str | None:
         f"these samples leave {ordinary.lack:.0%} of the ranges open, as many random validation samples "
         f"{ordinary.usual:.0%}, and {often} as much as these"
     )
+
+
+def ordinary_ranges(case: Case) -> OrdinaryRanges | None:
+    """The comparison; None without both sets, or where one of them is too small for it."""
+    mine, other = case.statistics.get("representative"), case.statistics.get("validation")
+    if mine is None or other is None:
+        return None
+    size = len(np.unique(mine.samples["hash"]))
+    distinct = other.samples[np.unique(other.samples["hash"], return_index=True)[1]]
+    parts = _parts(slots_of(distinct).tobytes(), size)
+    judged = _judged(case, mine, other)
+    if parts is None or not judged.any():
+        return None
+    whole_low, whole_high = other.slot_min[judged].min(axis=1), other.slot_max[judged].max(axis=1)
+    width = whole_high.astype(np.float64) - whole_low
+
+    def lack(low: NDArray[np.float32], high: NDArray[np.float32]) -> NDArray[np.float64]:
+        overlap = np.minimum(high, whole_high).astype(np.float64) - np.maximum(low, whole_low)
+        return ((1.0 - np.maximum(overlap, 0.0) / width) ** 4).mean(axis=1) ** 0.25
+
+    own = lack(mine.slot_min[judged].min(axis=1)[None], mine.slot_max[judged].max(axis=1)[None])[0]
+    lows, highs = other.slot_min[judged].T.copy(), other.slot_max[judged].T.copy()
+    others = np.concatenate(
+        [
+            lack(np.minimum.reduceat(lows[slots], begins, axis=0), np.maximum.reduceat(highs[slots], begins, axis=0))
+            for slots, begins in _in_groups(parts, lows.shape[1])
+        ]
+    )
+    return OrdinaryRanges(float(own), float(np.median(others)), float((others >= own).mean()))
+
+
+def _in_groups(parts: list[NDArray[np.int64]], tensors: int) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """Slots of several parts in a row, and where each of them begins: few enough for their values to fit the cache."""
+    most = max(1, _AT_ONCE // (tensors * SLOTS))
+    for first in range(0, len(parts), most):
+        group = parts[first : first + most]
+        yield np.concatenate(group), np.cumsum([0, *map(len, group[:-1])])
+
+
+def _judged(case: Case, mine: SetStatistics, other: SetStatistics) -> NDArray[np.bool_]:
+    """Quantized tensors that were measured on every sample of both sets, and vary."""
+    quantized = np.array([tensor.quantizer.scale is not None for tensor in case.record.tensors], bool)
+    whole = [s.tensor_samples == len(s.samples) for s in (mine, other)]
+    with np.errstate(invalid="ignore"):
+        width = other.slot_max.max(axis=1) - other.slot_min.min(axis=1)
+        seen = np.isfinite(width) & (width > 0) & np.isfinite(mine.slot_max.max(axis=1) - mine.slot_min.min(axis=1))
+    return quantized & whole[0] & whole[1] & seen
+
+
+@lru_cache(maxsize=2)
+def _parts(distinct: bytes, size: int) -> list[NDArray[np.int64]] | None:
+    """Slots that together hold ``size`` distinct samples, drawn at random; None where that is too few or too many.
+
+    ``distinct`` holds the slot of each of these samples.
+
+    Kept: they are the same for both sets, and what is simulated of a repair leaves the samples as they were measured.
+    """
+    slots = np.frombuffer(distinct, np.int64)
+    if size < _LEAST or size * _ROOM > len(slots):
+        return None
+    counts = np.bincount(slots, minlength=SLOTS)
+    used = np.flatnonzero((counts > 0) & (counts <= size))
+    rng = np.random.default_rng(0)
+    parts = [_draw(rng.permutation(used), counts, size) for _ in range(_PARTS)]
+    return parts if all(counts[part].sum() >= _NEARLY * size for part in parts) else None
+
+
+def _draw(order: NDArray[np.int64], counts: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+    """Slots in this order, without those that would make more than ``size`` samples."""
+    part, room = [], size
+    for slot in order.tolist():
+        if counts[slot] <= room:
+            part.append(slot)
+            room -= counts[slot]
+    return np.array(part, np.int64)

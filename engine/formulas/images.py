@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.case.statistics import SPATIAL, SetStatistics
 from quantmedic.engine.formulas.columns import ratio
-from quantmedic.engine.formulas.inputs import input_std
+from quantmedic.engine.formulas.first_input import input_std
 from quantmedic.engine.formulas.stored_bins import bins_of_view
 from quantmedic.engine.special_functions import normal_share
 

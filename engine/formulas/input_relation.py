@@ -13,8 +13,7 @@ from quantmedic.engine.case.facts import RelationFacts, Role, TensorDataFacts, T
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.case.statistics import SampleTable, SetStatistics, TensorStatistics
 from quantmedic.engine.formulas.columns import ratio
-from quantmedic.engine.formulas.images import image_relation
-from quantmedic.engine.formulas.inputs import (
+from quantmedic.engine.formulas.first_input import (
     FULL_SPAN,
     Lattice,
     are_pixels,
@@ -24,7 +23,8 @@ from quantmedic.engine.formulas.inputs import (
     lattices_of,
     trace_of,
 )
-from quantmedic.engine.formulas.sources import MOVING
+from quantmedic.engine.formulas.images import image_relation
+from quantmedic.engine.formulas.noise_sources import MOVING
 from quantmedic.engine.formulas.stored_bins import bins_of_view
 
 _BOOTSTRAP = 400

@@ -4,8 +4,8 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 
-from quantmedic.engine.case.comparison import Comparison, comparison_facts, noise_ratio
 from quantmedic.engine.case.facts import ComparisonFacts, DeviceFacts, LayerFacts, StageFacts
+from quantmedic.engine.case.output_comparison import Comparison, comparison_facts, noise_ratio
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.case.statistics import SetStatistics
 from quantmedic.engine.formulas.device_tensors import departing_facts

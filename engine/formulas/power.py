@@ -5,8 +5,8 @@ import math
 import numpy as np
 from pydantic import Field
 
+from quantmedic.engine.json_record import Contract
 from quantmedic.engine.metrics.paired import Floats, interval_quantile, margin, null_moments, share_interval
-from quantmedic.engine.record import Contract
 from quantmedic.engine.special_functions import normal_quantile, normal_share
 
 #: A proposal finds what it is made for in 9 of 10 runs; it aims higher by what the approximation may be off.

@@ -7,7 +7,7 @@ from typing import Literal
 
 from quantmedic.engine.case.facts import LayerFacts, ModelFacts, ReportedFacts, SettingsFacts
 from quantmedic.engine.decibels import to_decibels
-from quantmedic.engine.formulas.inputs import FULL_SPAN, Lattice, are_pixels
+from quantmedic.engine.formulas.first_input import FULL_SPAN, Lattice, are_pixels
 
 _COLOURS = {"rgb", "bgr"}
 _HOST = "CPU"

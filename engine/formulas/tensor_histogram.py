@@ -9,7 +9,7 @@ from quantmedic.engine.case.records import Case
 from quantmedic.engine.formulas.methods import method_grids, method_sqnrs_db
 from quantmedic.engine.formulas.stored_bins import main_role, tensor_bins
 from quantmedic.engine.formulas.tensors import grid_of, is_signed_grid
-from quantmedic.engine.record import Contract
+from quantmedic.engine.json_record import Contract
 
 #: Bins of a histogram that a report shows.
 DISPLAY_BINS = 64

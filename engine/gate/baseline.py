@@ -10,7 +10,7 @@ from pydantic import Field
 from quantmedic.engine.case.facts import CaseFacts, LayerFacts, TensorFacts, WeightFacts
 from quantmedic.engine.diagnosis.headline import Headline, headline_of
 from quantmedic.engine.formulas.matching import match_layers, new_names, renamer
-from quantmedic.engine.record import Contract
+from quantmedic.engine.json_record import Contract
 from quantmedic.engine.rules.evaluate import Finding, RuleResult
 
 BASELINE_SCHEMA = "1.0"

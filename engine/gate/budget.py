@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from quantmedic.engine.case.facts import CaseFacts, MetricFacts, Role
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.case.tallies import Tally
-from quantmedic.engine.contract.check import GateLine
-from quantmedic.engine.contract.harm import Undecided
+from quantmedic.engine.contract.check_report import GateLine
+from quantmedic.engine.contract.harm_report import Undecided
 from quantmedic.engine.errors import DataError
 from quantmedic.engine.formulas.power import SampleSizes, sizes_of_counts, sizes_of_interval, sizes_of_share
 from quantmedic.engine.formulas.stored_bins import main_role

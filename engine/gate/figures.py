@@ -3,7 +3,7 @@
 import math
 from typing import Literal
 
-from quantmedic.engine.contract.check import GateLine
+from quantmedic.engine.contract.check_report import GateLine
 
 Status = Literal["pass", "fail", "undecided"]
 #: Decimals that a figure has at least, and at most where it lies close to its limit.

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from quantmedic.engine.case.facts import CaseFacts
-from quantmedic.engine.contract.check import GateLine
+from quantmedic.engine.contract.check_report import GateLine
 from quantmedic.engine.formulas.power import SampleSizes, sizes_of_interval
 from quantmedic.engine.gate.figures import Status, digits_for, fixed_point, unjudged_line
 from quantmedic.engine.gate.policy import KL, SAME_TOP, Budget

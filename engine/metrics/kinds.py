@@ -8,12 +8,12 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from quantmedic.engine.case.loss_budget import TaskMeasure
+from quantmedic.engine.case.budget_record import TaskMeasure
 from quantmedic.engine.case.tallies import Tally
 from quantmedic.engine.metrics import paired
 from quantmedic.engine.metrics.counts import Estimate, class_ratio, exponential_ratio, ratio
 from quantmedic.engine.metrics.detection import OVERLAPS, mean_average_precision
-from quantmedic.engine.metrics.resampling import resampled_interval
+from quantmedic.engine.metrics.paired import resampled_interval
 from quantmedic.engine.metrics.retrieval import neighbour_hits
 
 Floats = NDArray[np.float64]

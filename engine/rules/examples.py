@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from quantmedic.engine.case.facts import CaseFacts, fact_paths
 from quantmedic.engine.errors import RuleError
-from quantmedic.engine.files import read_text
+from quantmedic.engine.input_files import read_text
 from quantmedic.engine.rules.conditions import Any_, Condition, Node, Not
 from quantmedic.engine.rules.evaluate import evaluate, holds, limit_of, look_up, subjects
 from quantmedic.engine.rules.rule import Rule

@@ -15,8 +15,8 @@ from pydantic.fields import FieldInfo
 
 from quantmedic.engine.case.fact_base import declared_unit
 from quantmedic.engine.case.facts import fact_paths
-from quantmedic.engine.files import read_text
-from quantmedic.engine.limits import YAML_BYTES
+from quantmedic.engine.input_files import read_text
+from quantmedic.engine.reading_limits import YAML_BYTES
 from quantmedic.engine.rules.conditions import COMPARISONS, Any_, Condition, Node, Not, number_of
 from quantmedic.engine.rules.evaluate import limit_of
 from quantmedic.engine.rules.examples import page_examples

@@ -9,9 +9,9 @@ from pydantic import (
 )
 
 from quantmedic.engine.rules.conditions import Condition, Data, Node, leaves
-from quantmedic.engine.rules.options import FIELD, Form, Options, asked_fields
 from quantmedic.engine.rules.remedy_kinds import Simulation
 from quantmedic.engine.rules.rule import Rule, message_fields, names_layers
+from quantmedic.engine.rules.toolchain_options import FIELD, Form, Options, asked_fields
 
 #: How far a snippet was checked.
 Mark = Literal["run", "source", "documentation"]

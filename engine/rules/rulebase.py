@@ -12,10 +12,10 @@ from quantmedic.engine.errors import RuleError
 from quantmedic.engine.rules.certainty import Certainty
 from quantmedic.engine.rules.conditions import Data
 from quantmedic.engine.rules.log_patterns import LogPattern
-from quantmedic.engine.rules.options import Form
 from quantmedic.engine.rules.remedies import WEIGHT_FILES, Remedy
 from quantmedic.engine.rules.rule import Rule, matches
 from quantmedic.engine.rules.toolchain import Toolchain
+from quantmedic.engine.rules.toolchain_options import Form
 from quantmedic.engine.text import suggest
 
 

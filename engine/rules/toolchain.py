@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from quantmedic.engine.case.facts import ModelFacts
 from quantmedic.engine.case.settings_in_force import SettingsInForce
 from quantmedic.engine.errors import RuleError
-from quantmedic.engine.rules.options import Form, Options, fill, merge_all
+from quantmedic.engine.rules.toolchain_options import Form, Options, fill, merge_all
 
 #: Between the names of settings that decide together, and between their values.
 JOINED = ", "

@@ -6,8 +6,8 @@ from pathlib import Path
 import yaml
 
 from quantmedic.engine.errors import RuleError
-from quantmedic.engine.files import read_text
-from quantmedic.engine.limits import YAML_BYTES
+from quantmedic.engine.input_files import read_text
+from quantmedic.engine.reading_limits import YAML_BYTES
 from quantmedic.engine.yaml_text import NotYaml, SafeLoader, compose_yaml, parse_yaml
 
 

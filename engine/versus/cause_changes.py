@@ -12,7 +12,7 @@ from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.diagnosis.headline import Headline, headline_of, is_number
 from quantmedic.engine.diagnosis.previous import differs
-from quantmedic.engine.record import Contract
+from quantmedic.engine.json_record import Contract
 from quantmedic.engine.rules.evaluate import RuleResult, decide, look_up, subject_name, subjects
 from quantmedic.engine.rules.rule import SERIOUS, SEVERITIES, Severity
 from quantmedic.engine.rules.rulebase import RuleBase

@@ -14,9 +14,9 @@ from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.diagnosis.previous import level_gain
 from quantmedic.engine.formulas.task_metric import metric_tallies
 from quantmedic.engine.formulas.texts import pair_texts
+from quantmedic.engine.json_record import Contract
 from quantmedic.engine.metrics.kinds import kind_of
 from quantmedic.engine.metrics.paired import independent_difference
-from quantmedic.engine.record import Contract
 
 #: The comparison in one word; ``answer`` says when which is chosen.
 Word = Literal["healed", "broken", "better", "worse", "mixed", "unchanged", "undecided", "not-comparable"]

@@ -13,15 +13,15 @@ from quantmedic.engine.case.records import Case
 from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.diagnosis import Diagnosis, DropClass, Verdict
 from quantmedic.engine.contract.layers import LayerRow
-from quantmedic.engine.contract.previous import Changed, SettingChange, Tried
+from quantmedic.engine.contract.previous_report import Changed, SettingChange, Tried
 from quantmedic.engine.diagnosis.previous import PreviousCase, compare_with_previous, differs, level_gain, previous_case
 from quantmedic.engine.formulas.matching import How, Matching, match_layers, new_names, renamer
 from quantmedic.engine.garbage import without_garbage_collection
-from quantmedic.engine.record import Contract
+from quantmedic.engine.json_record import Contract
 from quantmedic.engine.rules.evaluate import evaluate, look_up
 from quantmedic.engine.rules.rulebase import RuleBase
+from quantmedic.engine.versus.budget_changes import BudgetChange, budget_change
 from quantmedic.engine.versus.cause_changes import CauseChange, cause_changes, findings_of
-from quantmedic.engine.versus.loss_budget import BudgetChange, budget_change
 from quantmedic.engine.versus.outcome import (
     Direction,
     MetricChange,

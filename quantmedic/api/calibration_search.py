@@ -19,7 +19,7 @@ from quantmedic.collectors.measure.host import EXACT_KERNELS, has_vnni, threads_
 from quantmedic.collectors.measure.models import Models
 from quantmedic.collectors.metrics.metric import Metric
 from quantmedic.engine.case.facts import Role
-from quantmedic.engine.contract.remedies import Configuration
+from quantmedic.engine.contract.advised_remedies import Configuration
 from quantmedic.engine.contract.searches import CalibrationsRecord, OtherToolchain, SearchCost, Unjudged
 from quantmedic.engine.diagnosis.prescription import user_names
 from quantmedic.engine.errors import DataError, ModelError

@@ -16,8 +16,8 @@ from quantmedic.engine.case.records import STATIC, Case
 from quantmedic.engine.diagnosis.inspection import Inspection
 from quantmedic.engine.errors import BaselineError
 from quantmedic.engine.gate.baseline import BASELINE_SCHEMA, Baseline, baseline_of, render_baseline
-from quantmedic.engine.gate.check import Circumstances, gone_findings, run_gate
 from quantmedic.engine.gate.policy import PolicyFile
+from quantmedic.engine.gate.verdict import Circumstances, gone_findings, run_gate
 from quantmedic.engine.json_text import read_json
 from quantmedic.engine.rules.evaluate import evaluate
 from quantmedic.engine.rules.rulebase import RuleBase

@@ -35,8 +35,8 @@ from quantmedic.engine.diagnosis.advice import advise_on
 from quantmedic.engine.diagnosis.candidates import Choice
 from quantmedic.engine.diagnosis.prescription import write_prescription
 from quantmedic.engine.errors import CaseError, DataError
-from quantmedic.engine.files import read_text
 from quantmedic.engine.formulas.change import Targets
+from quantmedic.engine.input_files import read_text
 from quantmedic.engine.json_text import parse_json, read_json
 from quantmedic.engine.metrics.kinds import is_share
 from quantmedic.engine.output_files import require_file

@@ -38,10 +38,10 @@ from quantmedic.engine.diagnosis.suspects import (
     suspects_of,
 )
 from quantmedic.engine.errors import DataError, OutputError, QuantmedicError
-from quantmedic.engine.files import is_same_place
 from quantmedic.engine.formulas.change import Change
 from quantmedic.engine.formulas.derive import derive, derive_with_budget
 from quantmedic.engine.formulas.stored_bins import main_role
+from quantmedic.engine.input_files import is_same_place
 from quantmedic.engine.output_files import require_file
 from quantmedic.engine.rules.evaluate import evaluate
 from quantmedic.engine.rules.remedy_kinds import HALVES

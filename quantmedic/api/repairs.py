@@ -17,7 +17,7 @@ from quantmedic.collectors.front_ends import front_end_of
 from quantmedic.collectors.measure.host import threads_to_use
 from quantmedic.collectors.pair.feed import input_specs
 from quantmedic.engine.errors import DataError, ModelError, OutputError
-from quantmedic.engine.files import is_same_place
+from quantmedic.engine.input_files import is_same_place
 from quantmedic.engine.output_files import require_file
 from quantmedic.trials.edit import Repairable, remedies_named
 from quantmedic.trials.from_onnx.bias_correction import Correction, correct_model

@@ -6,7 +6,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from quantmedic.engine.errors import RuleError
-from quantmedic.engine.files import leads_out
+from quantmedic.engine.input_files import leads_out
 from quantmedic.engine.rules.examples import explained_rules, read_page
 from quantmedic.engine.rules.load import load_rules
 from quantmedic.engine.rules.log_patterns import LogPattern

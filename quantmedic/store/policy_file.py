@@ -13,9 +13,9 @@ from pydantic import ValidationError
 
 from quantmedic.api.thresholds import translate
 from quantmedic.engine.errors import PolicyError, RuleError
-from quantmedic.engine.files import leads_out, require_regular
 from quantmedic.engine.gate.policy import Policy, PolicyFile
-from quantmedic.engine.limits import POLICY_BYTES, POLICY_DEPTH, beyond_readers
+from quantmedic.engine.input_files import leads_out, require_regular
+from quantmedic.engine.reading_limits import POLICY_BYTES, POLICY_DEPTH, beyond_readers
 from quantmedic.engine.rules.rule import matches
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.reports.text import visible

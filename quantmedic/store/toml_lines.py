@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from quantmedic.engine.limits import POLICY_DEPTH
+from quantmedic.engine.reading_limits import POLICY_DEPTH
 
 #: Place of a table, key or list item: keys, and places in lists from 0.
 Key = tuple[str | int, ...]

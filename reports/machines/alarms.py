@@ -6,7 +6,7 @@ from pathlib import PurePosixPath, PureWindowsPath
 from typing import Literal
 
 from quantmedic.engine.contract.causes import CauseReport
-from quantmedic.engine.contract.check import CheckedFinding, CheckReport, ExemptionUse, FindingStatus, GateLine
+from quantmedic.engine.contract.check_report import CheckedFinding, CheckReport, ExemptionUse, FindingStatus, GateLine
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.rules.conditions import COMPARISONS
 from quantmedic.engine.rules.rule import FAMILIES, SEVERITIES, Severity

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from quantmedic.engine.contract.check import CheckReport, ExemptionUse
+from quantmedic.engine.contract.check_report import CheckReport, ExemptionUse
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.errors import OutputError
 from quantmedic.engine.output_files import append_to_file

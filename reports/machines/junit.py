@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from quantmedic.engine.contract.causes import RuleNote
-from quantmedic.engine.contract.check import CheckReport, GateLine
+from quantmedic.engine.contract.check_report import CheckReport, GateLine
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.rules.rule import FAMILIES
 from quantmedic.reports.machines.alarms import (

@@ -12,7 +12,7 @@ from hashlib import sha256
 from typing import NotRequired, TypedDict
 from urllib.parse import quote
 
-from quantmedic.engine.contract.check import CheckedFinding, CheckReport, GateLine
+from quantmedic.engine.contract.check_report import CheckedFinding, CheckReport, GateLine
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.reports.machines.alarms import (
     FINDINGS_SHOWN,

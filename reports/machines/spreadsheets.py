@@ -4,7 +4,7 @@ import csv
 import io
 from collections.abc import Iterable, Sequence
 
-from quantmedic.engine.contract.loss_budget import BudgetLine, LossBudgetReport
+from quantmedic.engine.contract.budget_report import BudgetLine, LossBudgetReport
 from quantmedic.engine.contract.searches import COMPUTED, LEADING, TRAILING, DebuggerRecord, SensitivityRecord
 from quantmedic.reports.sections.columns import Value
 from quantmedic.reports.sections.selection import Selection

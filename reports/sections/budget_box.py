@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 from urllib.parse import quote
 
+from quantmedic.engine.contract.budget_report import BudgetFamily, BudgetLine, LossBudgetReport, LossPart, TaskLoss
 from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.diagnosis import Diagnosis
-from quantmedic.engine.contract.loss_budget import BudgetFamily, BudgetLine, LossBudgetReport, LossPart, TaskLoss
 from quantmedic.engine.diagnosis.budget_lines import MECHANISMS, NOTABLE
 from quantmedic.engine.rules.remedy_kinds import REMEDY_KINDS
 from quantmedic.reports.charts.waterfall import Piece, Waterfall, WaterfallChart, loss_waterfall, waterfall_chart

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from quantmedic.engine.diagnosis.budget_lines import MECHANISMS, SMALLEST
-from quantmedic.engine.versus.loss_budget import BudgetChange, BudgetSide, NoisePart, SourceChange
+from quantmedic.engine.versus.budget_changes import BudgetChange, BudgetSide, NoisePart, SourceChange
 from quantmedic.reports.sections.budget_box import UNSIMULATED, WORDS_LIMIT, share_text
 from quantmedic.reports.sections.task_loss import side_words
 from quantmedic.reports.text import NOT_MEASURED, count, decibels, level, name, number, visible

@@ -6,9 +6,9 @@ from itertools import chain, groupby, takewhile
 from typing import Annotated, TypeGuard
 
 from quantmedic.engine.case.proof import TrialRecord
+from quantmedic.engine.contract.advised_remedies import Advice, Present, Recovery, Withheld
 from quantmedic.engine.contract.causes import CauseReport, EvidenceRow, Explained
 from quantmedic.engine.contract.diagnosis import Diagnosis
-from quantmedic.engine.contract.remedies import Advice, Present, Recovery, Withheld
 from quantmedic.engine.diagnosis.candidates import NOTHING_CHANGED
 from quantmedic.engine.diagnosis.headline import is_number
 from quantmedic.engine.diagnosis.snippets import changed_settings, is_whole, render_snippets

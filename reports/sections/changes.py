@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from quantmedic.engine.contract.previous import Changed, SettingChange, Tried
+from quantmedic.engine.contract.previous_report import Changed, SettingChange, Tried
 from quantmedic.engine.diagnosis.headline import SHIFT_DB, is_beyond
 from quantmedic.engine.versus.cause_changes import CauseChange, Status, SubjectChange
 from quantmedic.engine.versus.side_by_side import ComparisonReport, LayerChange

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field, replace
 from itertools import chain, takewhile
 from typing import Annotated
 
+from quantmedic.engine.contract.advised_remedies import Advice, Prescription, Proof, Step
+from quantmedic.engine.contract.budget_report import BudgetFamily, BudgetLine
 from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.diagnosis import Diagnosis
-from quantmedic.engine.contract.loss_budget import BudgetFamily, BudgetLine
-from quantmedic.engine.contract.remedies import Advice, Prescription, Proof, Step
 from quantmedic.engine.diagnosis.budget_lines import ABOUT, NOTABLE
 from quantmedic.engine.metrics.kinds import is_share
 from quantmedic.reports.sections.budget_box import FAMILIES, healing_title, share_text

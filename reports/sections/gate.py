@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from quantmedic.engine.contract.causes import CauseReport, RuleNote
-from quantmedic.engine.contract.check import (
+from quantmedic.engine.contract.check_report import (
     EXIT_CODES,
     BaselineUse,
     CheckedFinding,

@@ -7,7 +7,7 @@ from typing import Annotated
 from quantmedic.engine.case.facts import MetricFacts
 from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.diagnosis import Diagnosis
-from quantmedic.engine.contract.harm import Harm, Undecided
+from quantmedic.engine.contract.harm_report import Harm, Undecided
 from quantmedic.engine.gate.budget import rounded_up
 from quantmedic.engine.metrics.kinds import is_share
 from quantmedic.reports.text import capital, count, decibels, loss_word, metric_change, metric_label, number, percent

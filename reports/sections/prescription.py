@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from quantmedic.engine.case.proof import ExecutionRecord
+from quantmedic.engine.contract.advised_remedies import Basis, Configuration, Prescription, Proof, RemedyPair, Step
 from quantmedic.engine.contract.diagnosis import Diagnosis
-from quantmedic.engine.contract.remedies import Basis, Configuration, Prescription, Proof, RemedyPair, Step
-from quantmedic.engine.rules.options import Language
 from quantmedic.engine.rules.remedies import Mark
 from quantmedic.engine.rules.toolchain import Chosen
+from quantmedic.engine.rules.toolchain_options import Language
 from quantmedic.engine.text import inert
 from quantmedic.reports.sections.prescription_run import USAGE, calibration_in_words, can_run
 from quantmedic.reports.sections.proof import gain_text, samples_text, trial_gain_text, trial_text

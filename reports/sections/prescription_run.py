@@ -3,8 +3,8 @@
 import math
 from collections.abc import Iterator, Mapping
 
+from quantmedic.engine.contract.advised_remedies import Prescription
 from quantmedic.engine.contract.diagnosis import Diagnosis
-from quantmedic.engine.contract.remedies import Prescription
 from quantmedic.engine.diagnosis.prescription import NEW_DATA
 
 FILE = "run.py"

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from quantmedic.engine.contract.previous import Changed, Effect, Previous, SettingChange, Tried
+from quantmedic.engine.contract.previous_report import Changed, Effect, Previous, SettingChange, Tried
 from quantmedic.engine.metrics.kinds import is_share, kind_of
 from quantmedic.reports.text import (
     capital,

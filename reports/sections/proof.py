@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from typing import Annotated
 
 from quantmedic.engine.case.proof import ExecutionRecord, MetricTrial, Stopped, TrialRecord
+from quantmedic.engine.contract.advised_remedies import Advice, Proof, TrialRow
 from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.diagnosis import Diagnosis
-from quantmedic.engine.contract.remedies import Advice, Proof, TrialRow
 from quantmedic.engine.diagnosis.budget_lines import ABOUT
 from quantmedic.engine.diagnosis.candidates import NOTHING_CHANGED
 from quantmedic.engine.metrics.kinds import is_share

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from quantmedic.engine.case.loss_budget import TaskMeasure
-from quantmedic.engine.contract.loss_budget import LossBudgetReport, LossPart, TaskShare
-from quantmedic.engine.versus.loss_budget import BudgetSide
+from quantmedic.engine.case.budget_record import TaskMeasure
+from quantmedic.engine.contract.budget_report import LossBudgetReport, LossPart, TaskShare
+from quantmedic.engine.versus.budget_changes import BudgetSide
 from quantmedic.reports.text import capital, count, metric_change, metric_label, points
 
 AGREEMENT = "agreement with the float model"

@@ -15,7 +15,7 @@ import quantmedic
 from quantmedic.collectors.from_onnx.onnx_models import open_models
 from quantmedic.collectors.from_onnx.onnx_session import make_session, run
 from quantmedic.collectors.measure.collect_pair import MAX_BATCH, batch_size_for
-from quantmedic.engine.case.loss_budget import SourceRecord
+from quantmedic.engine.case.budget_record import SourceRecord
 from quantmedic.engine.diagnosis.budget_lines import NamedBy, names_it
 from quantmedic.engine.formulas.change import Targets
 

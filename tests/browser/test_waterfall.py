@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from quantmedic.engine.case.loss_budget import PieceRecord, SourceRecord
+from quantmedic.engine.case.budget_record import PieceRecord, SourceRecord
 from quantmedic.reports.charts.waterfall import Piece, waterfall_chart
 from quantmedic.reports.templating import svg
 

@@ -9,11 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from quantmedic.engine import limits
+from quantmedic.engine import reading_limits
 from quantmedic.engine.errors import QuantmedicError
-from quantmedic.engine.files import read_bytes
+from quantmedic.engine.input_files import read_bytes
 from quantmedic.engine.json_text import parse_json
-from quantmedic.engine.limits import DEPTH, DIGITS, JSON_LISTS, LIMITS, TEXT_BYTES, YAML_VALUES, Limit, LimitError
+from quantmedic.engine.reading_limits import (
+    DEPTH,
+    DIGITS,
+    JSON_LISTS,
+    LIMITS,
+    TEXT_BYTES,
+    YAML_VALUES,
+    Limit,
+    LimitError,
+)
 from quantmedic.engine.yaml_text import NotYaml, compose_yaml, parse_yaml
 
 ROWS = Limit("rows", "a table", "rows", 10, option="--rows")
@@ -47,7 +56,7 @@ def test_the_environment_raises_and_lowers_a_limit(monkeypatch: pytest.MonkeyPat
 
 
 def test_every_limit_is_in_the_table() -> None:
-    defined = {each for each in vars(limits).values() if isinstance(each, Limit)}
+    defined = {each for each in vars(reading_limits).values() if isinstance(each, Limit)}
     assert defined == set(LIMITS) and len({each.name for each in LIMITS}) == len(LIMITS)
 
 
@@ -65,7 +74,7 @@ DEEP = {
 def test_deep_yaml_ends_neither_the_process_nor_its_time() -> None:
     code = (
         "from quantmedic.engine.yaml_text import compose_yaml, parse_yaml\n"
-        "from quantmedic.engine.limits import LimitError\nimport json, sys\n"
+        "from quantmedic.engine.reading_limits import LimitError\nimport json, sys\n"
         "for name, text in json.load(sys.stdin).items():\n    for read in (compose_yaml, parse_yaml):\n"
         "        try:\n            read(text, name)\n        except LimitError as error:\n            print(error)"
     )

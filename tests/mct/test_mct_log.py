@@ -11,7 +11,7 @@ mct = pytest.importorskip("model_compression_toolkit", reason="needs tests/mct/r
 
 from quantmedic.collectors.from_settings.mct_log import fitting_mct_log, read_mct_log, why_stale  # noqa: E402
 from quantmedic.engine.errors import DataError  # noqa: E402
-from quantmedic.engine.limits import EVENT_BYTES, IMPORTED_LAYERS, LimitError  # noqa: E402
+from quantmedic.engine.reading_limits import EVENT_BYTES, IMPORTED_LAYERS, LimitError  # noqa: E402
 
 pytestmark = [pytest.mark.thorough, pytest.mark.nightly]
 

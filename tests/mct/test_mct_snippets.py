@@ -13,8 +13,8 @@ from quantmedic.api.rulebase import load_rulebase  # noqa: E402
 from quantmedic.engine.case.settings_in_force import SettingsInForce  # noqa: E402
 from quantmedic.engine.diagnosis.prescription import complete_code  # noqa: E402
 from quantmedic.engine.diagnosis.snippets import filled_options, render_snippet  # noqa: E402
-from quantmedic.engine.rules.options import merge_all, write  # noqa: E402
 from quantmedic.engine.rules.toolchain import find_toolchain, options_in_force  # noqa: E402
+from quantmedic.engine.rules.toolchain_options import merge_all, write  # noqa: E402
 
 pytestmark = [pytest.mark.thorough, pytest.mark.nightly]
 

@@ -14,8 +14,8 @@ from quantmedic.api.rulebase import load_rulebase
 from quantmedic.engine.case.tallies import Tally
 from quantmedic.engine.contract.searches import CalibrationsRecord
 from quantmedic.engine.errors import ModelError
-from quantmedic.engine.rules.options import Options
 from quantmedic.engine.rules.toolchain import find_toolchain
+from quantmedic.engine.rules.toolchain_options import Options
 from quantmedic.reports.search_formats import render_search, search_markdown
 from quantmedic.trials.calibration_search import CalibrationSearch, Figures, rank_settings, settings_of
 from quantmedic.trials.racing import part_sizes

@@ -27,7 +27,7 @@ from quantmedic.collectors.from_onnx.onnx_file import load_model
 from quantmedic.collectors.metrics.metric import call_metric
 from quantmedic.collectors.toolchain_files.merge import read_source
 from quantmedic.engine.errors import BaselineError, CaseError, DataError, ModelError, RuleError
-from quantmedic.engine.limits import LimitError
+from quantmedic.engine.reading_limits import LimitError
 from quantmedic.engine.rules.examples import read_page
 from quantmedic.reports.search_formats import search_files
 

@@ -21,7 +21,7 @@ from quantmedic.collectors.measure.debugger import UserMetric
 from quantmedic.collectors.metrics.metric import call_metric
 from quantmedic.demo import patient
 from quantmedic.engine.errors import DataError, QuantmedicError
-from quantmedic.engine.limits import SAMPLES, LimitError
+from quantmedic.engine.reading_limits import SAMPLES, LimitError
 from quantmedic.trials import workbench
 
 pytestmark = pytest.mark.thorough

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from quantmedic.api.rulebase import load_rulebase
 from quantmedic.engine.errors import PolicyError, RuleError
 from quantmedic.engine.gate.policy import Policy, PolicyFile
-from quantmedic.engine.limits import POLICY_BYTES, LimitError
+from quantmedic.engine.reading_limits import POLICY_BYTES, LimitError
 from quantmedic.store.policy_file import apply_policy, find_policy, load_policy, policy_folders
 from quantmedic.store.policy_mistakes import MOST_LISTED, WANTED
 

@@ -10,7 +10,7 @@ from builders.toml_styles import Writer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quantmedic.engine.limits import POLICY_DEPTH
+from quantmedic.engine.reading_limits import POLICY_DEPTH
 from quantmedic.store.toml_lines import Key, key_lines, too_deep
 
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\x7f"), max_size=12) | st.sampled_from(

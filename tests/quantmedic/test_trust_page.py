@@ -28,7 +28,7 @@ from quantmedic.collectors.from_onnx.onnx_file import load_model
 from quantmedic.demo import patient
 from quantmedic.engine.diagnosis.snippets import render_snippet
 from quantmedic.engine.errors import QuantmedicError, RuleError
-from quantmedic.engine.limits import LIMITS, LOG_SECONDS
+from quantmedic.engine.reading_limits import LIMITS, LOG_SECONDS
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "manuals" / "general" / "trust.md").read_text(encoding="utf-8")

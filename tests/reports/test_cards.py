@@ -2,8 +2,8 @@
 
 import pytest
 
+from quantmedic.engine.contract.advised_remedies import Present
 from quantmedic.engine.contract.causes import EvidenceRow
-from quantmedic.engine.contract.remedies import Present
 from quantmedic.reports.sections.cards import _present_values, _without_repeats
 from quantmedic.reports.sections.first_step import DO_FIRST, FirstStep, _layers_text
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 from builders.gates import accepted, regression, unmeasured
 
-from quantmedic.engine.contract.check import GateLine
+from quantmedic.engine.contract.check_report import GateLine
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.reports.machines.comment import render_comment
 from quantmedic.reports.terminal.check import FINDINGS_SHOWN, render_check

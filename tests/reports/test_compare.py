@@ -16,7 +16,7 @@ from builders.html_pages import Page
 
 import quantmedic
 from quantmedic.engine.errors import OutputError, QuantmedicError
-from quantmedic.engine.versus.loss_budget import BudgetChange
+from quantmedic.engine.versus.budget_changes import BudgetChange
 from quantmedic.engine.versus.side_by_side import ComparisonReport, FactChange
 from quantmedic.reports.charts.comparison import compare_chart
 from quantmedic.reports.files import comparison_files

@@ -23,12 +23,12 @@ from quantmedic.engine.case.facts import CaseFacts
 from quantmedic.engine.case.proof import MetricTrial, ProofRecord, TrialRecord
 from quantmedic.engine.case.records import RunRecord, SimulationRecord
 from quantmedic.engine.contract.diagnosis import Diagnosis
-from quantmedic.engine.diagnosis.diagnose import Provenance, make_diagnosis
+from quantmedic.engine.diagnosis.from_findings import Provenance, make_diagnosis
 from quantmedic.engine.diagnosis.prescription import prescribe
 from quantmedic.engine.diagnosis.suspects import Repair
 from quantmedic.engine.formulas.change import Change, Targets
-from quantmedic.engine.gate.check import Circumstances, run_gate
 from quantmedic.engine.gate.policy import Policy, PolicyFile
+from quantmedic.engine.gate.verdict import Circumstances, run_gate
 from quantmedic.engine.rules.evaluate import Finding, evaluate
 from quantmedic.engine.rules.remedy_kinds import BOUNDS
 from quantmedic.engine.rules.rule import Rule

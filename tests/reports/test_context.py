@@ -13,8 +13,8 @@ from builders.gates import regression
 
 from quantmedic.engine.case.facts import CaseFacts, DatasetFacts, MetricFacts, RelationFacts
 from quantmedic.engine.case.proof import ExecutionRecord
+from quantmedic.engine.contract.advised_remedies import Recovery
 from quantmedic.engine.contract.diagnosis import Diagnosis
-from quantmedic.engine.contract.remedies import Recovery
 from quantmedic.reports.context import ReportContext, build_context
 from quantmedic.reports.markdown import render_markdown
 from quantmedic.reports.page.html import render_index

@@ -9,7 +9,7 @@ import pytest
 from builders.gates import accepted, check_report, regression, unmeasured, with_check
 
 from quantmedic.engine.contract.causes import RuleNote
-from quantmedic.engine.contract.check import EXIT_CODES, GateLine
+from quantmedic.engine.contract.check_report import EXIT_CODES, GateLine
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.reports.machines.junit import render_junit
 

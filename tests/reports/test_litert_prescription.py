@@ -21,8 +21,8 @@ from quantmedic.engine.diagnosis.prescription import complete_code
 from quantmedic.engine.diagnosis.settings_in_force import settings_in_force
 from quantmedic.engine.diagnosis.snippets import filled_options
 from quantmedic.engine.formulas.derive import derive
-from quantmedic.engine.rules.options import Options, merge_all, write
 from quantmedic.engine.rules.toolchain import find_toolchain, options_in_force
+from quantmedic.engine.rules.toolchain_options import Options, merge_all, write
 from quantmedic.reports.search_formats import render_search
 from quantmedic.reports.sections.prescription import prescription_files
 

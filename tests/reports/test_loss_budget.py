@@ -6,8 +6,8 @@ import pytest
 from builders.budgets import line, loss, task_loss, with_budget
 from builders.hostile import HOSTILE_NAMES
 
+from quantmedic.engine.contract.budget_report import LossPart, TaskShare
 from quantmedic.engine.contract.diagnosis import Diagnosis
-from quantmedic.engine.contract.loss_budget import LossPart, TaskShare
 from quantmedic.engine.rules.remedy_kinds import REMEDY_KINDS
 from quantmedic.reports.context import build_context
 from quantmedic.reports.machines.json import render_json

@@ -23,8 +23,8 @@ from quantmedic.engine.case.settings_in_force import SettingsInForce
 from quantmedic.engine.diagnosis.prescription import complete_code
 from quantmedic.engine.diagnosis.settings_in_force import settings_in_force
 from quantmedic.engine.formulas.derive import derive
-from quantmedic.engine.rules.options import Names, Options, merge_all, write
 from quantmedic.engine.rules.toolchain import find_toolchain, options_in_force
+from quantmedic.engine.rules.toolchain_options import Names, Options, merge_all, write
 
 pytestmark = pytest.mark.thorough
 

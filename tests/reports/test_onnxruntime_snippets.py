@@ -20,9 +20,9 @@ from quantmedic import collect, judge, load_rulebase
 from quantmedic.engine.case.facts import CaseFacts
 from quantmedic.engine.case.proof import TrialRecord
 from quantmedic.engine.case.records import Case
+from quantmedic.engine.contract.advised_remedies import Prescription, Proof, TrialRow
 from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.diagnosis import Diagnosis
-from quantmedic.engine.contract.remedies import Prescription, Proof, TrialRow
 from quantmedic.engine.diagnosis.prescription import prescribe
 from quantmedic.engine.diagnosis.snippets import lines_behind, render_snippets
 from quantmedic.engine.formulas.derive import derive

@@ -6,7 +6,7 @@ import pytest
 
 from quantmedic.engine.case.facts import CaseFacts
 from quantmedic.engine.contract.diagnosis import Diagnosis
-from quantmedic.engine.contract.previous import Changed, Effect, Previous, SettingChange, Tried
+from quantmedic.engine.contract.previous_report import Changed, Effect, Previous, SettingChange, Tried
 from quantmedic.reports.context import build_context
 from quantmedic.reports.markdown import render_markdown
 from quantmedic.reports.page.html import render_index

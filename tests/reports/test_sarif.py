@@ -12,7 +12,7 @@ import pytest
 from builders.gates import accepted, check_report, regression, unmeasured, with_check
 
 from quantmedic.api.rulebase import load_manuals, load_rulebase
-from quantmedic.engine.contract.check import GateLine
+from quantmedic.engine.contract.check_report import GateLine
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.reports.machines.sarif import render_sarif
 

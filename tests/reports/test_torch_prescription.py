@@ -47,8 +47,8 @@ from quantmedic.engine.diagnosis.settings_in_force import settings_in_force  # n
 from quantmedic.engine.diagnosis.snippets import filled_options, render_snippet  # noqa: E402
 from quantmedic.engine.errors import ModelError  # noqa: E402
 from quantmedic.engine.formulas.derive import derive  # noqa: E402
-from quantmedic.engine.rules.options import mark_changes, merge_all, write  # noqa: E402
 from quantmedic.engine.rules.toolchain import choose, find_toolchain, options_in_force  # noqa: E402
+from quantmedic.engine.rules.toolchain_options import mark_changes, merge_all, write  # noqa: E402
 from quantmedic.trials.bench import OutOfTimeError  # noqa: E402
 from quantmedic.trials.from_torch.torch_remedies import EXECUTORS, TorchMade  # noqa: E402
 

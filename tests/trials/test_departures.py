@@ -12,7 +12,7 @@ from onnx import helper, numpy_helper
 
 import quantmedic
 from quantmedic.engine.contract.diagnosis import Diagnosis
-from quantmedic.engine.formulas.sources import simulated_shares
+from quantmedic.engine.formulas.noise_sources import simulated_shares
 
 pytestmark = pytest.mark.thorough
 

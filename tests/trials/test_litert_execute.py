@@ -17,8 +17,8 @@ from quantmedic.engine.diagnosis.prescription import complete_code
 from quantmedic.engine.diagnosis.settings_in_force import settings_in_force
 from quantmedic.engine.errors import ModelError
 from quantmedic.engine.formulas.derive import derive
-from quantmedic.engine.rules.options import Options, merge_all, write
 from quantmedic.engine.rules.toolchain import find_toolchain, options_in_force
+from quantmedic.engine.rules.toolchain_options import Options, merge_all, write
 from quantmedic.trials.bench import OutOfTimeError
 from quantmedic.trials.from_litert.litert_remedies import EXECUTORS, MADE
 

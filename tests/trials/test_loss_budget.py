@@ -11,7 +11,7 @@ from onnx import numpy_helper
 
 import quantmedic
 from quantmedic.engine.case.records import Case
-from quantmedic.engine.contract.loss_budget import LossBudgetReport
+from quantmedic.engine.contract.budget_report import LossBudgetReport
 from quantmedic.trials import budget_runs
 
 pytestmark = pytest.mark.thorough

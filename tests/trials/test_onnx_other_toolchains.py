@@ -18,8 +18,8 @@ from quantmedic.collectors.measure.host import has_vnni
 from quantmedic.collectors.measure.models import Edited, Runner
 from quantmedic.engine.diagnosis.prescription import complete_code
 from quantmedic.engine.errors import ModelError
-from quantmedic.engine.rules.options import Options, merge_all, write
 from quantmedic.engine.rules.toolchain import find_toolchain
+from quantmedic.engine.rules.toolchain_options import Options, merge_all, write
 from quantmedic.trials.from_onnx.onnx_remedies import EXECUTORS, NEURAL_COMPRESSOR, NNCF
 
 pytestmark = pytest.mark.nightly

@@ -27,7 +27,7 @@ from quantmedic.collectors.from_onnx.onnx_session import run_session
 from quantmedic.collectors.measure.models import Models
 from quantmedic.collectors.pair.feed import feed_of
 from quantmedic.engine.errors import ModelError
-from quantmedic.engine.rules.options import Options
+from quantmedic.engine.rules.toolchain_options import Options
 from quantmedic.trials.from_onnx.onnx_remedies import FLOAT, MADE, OnnxMade, copy_model, require_outputs
 
 #: Severities of ONNX Runtime's log, of which it tells no current one: ``_WARNING`` is where it starts.

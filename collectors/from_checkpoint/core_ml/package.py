@@ -18,10 +18,10 @@ from quantmedic.collectors.from_checkpoint.core_ml.decompression import Decompre
 from quantmedic.collectors.from_checkpoint.core_ml.program import TYPES, Operation, Value, as_array, read_operations
 from quantmedic.collectors.from_checkpoint.packed.packed_layer import Block, PackedLayer, Reading, even_groups
 from quantmedic.collectors.from_checkpoint.safetensors_file import FLOATS, Checkpoint, Stored, Values
-from quantmedic.engine import files
+from quantmedic.engine import input_files
 from quantmedic.engine.errors import ModelError
 from quantmedic.engine.json_text import read_json
-from quantmedic.engine.limits import ONNX_BYTES
+from quantmedic.engine.reading_limits import ONNX_BYTES
 
 SUFFIX = ".mlpackage"
 _AGAIN = "copy the whole package again, or save it again with coremltools"
@@ -49,7 +49,7 @@ class _Package:
         if value.file is None or value.kind not in TYPES:
             raise ValueError("a value of an unknown kind")
         file = self.model.parent / value.file.removeprefix(_PLACE)
-        if files.leads_out(file, self.path):
+        if input_files.leads_out(file, self.path):
             raise ValueError(f"{value.file} lies outside of the package")
         if not file.is_file():
             raise ValueError(f"{value.file} is missing")
@@ -90,7 +90,7 @@ def open_core_ml(path: Path) -> tuple[Checkpoint, dict[str, PackedLayer], dict[s
     """
     package = _Package(path, _model_file(path))
     try:
-        operations = read_operations(files.read_bytes(package.model, ONNX_BYTES))
+        operations = read_operations(input_files.read_bytes(package.model, ONNX_BYTES))
     except (ValueError, OSError) as error:
         raise ModelError(
             "not a readable model of Core ML",
@@ -127,7 +127,7 @@ def _model_file(path: Path) -> Path:
         if not isinstance(place, str):
             raise ValueError("it names no model")
         found = path / "Data" / place
-        if files.leads_out(found, path):
+        if input_files.leads_out(found, path):
             raise ValueError(f"{place} lies outside of the package")
         if not found.is_file():
             raise ValueError(f"{place} is missing")

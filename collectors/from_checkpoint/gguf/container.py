@@ -14,7 +14,7 @@ from pathlib import Path
 
 from quantmedic.collectors.from_checkpoint.gguf.blocks import BLOCKS, type_name
 from quantmedic.engine.errors import ModelError
-from quantmedic.engine.limits import TEXT_BYTES
+from quantmedic.engine.reading_limits import TEXT_BYTES
 
 SUFFIX = ".gguf"
 _MAGIC, _VERSIONS = b"GGUF", (2, 3)

@@ -26,7 +26,7 @@ from quantmedic.collectors.case_file.archive import read_case, write_case
 from quantmedic.engine.case.records import CASE_SCHEMA, Case
 from quantmedic.engine.case.statistics import FEATURES, SAMPLE_DTYPE, SLOTS, slots_of
 from quantmedic.engine.errors import CaseError
-from quantmedic.engine.limits import LimitError
+from quantmedic.engine.reading_limits import LimitError
 
 Files = dict[str, bytes]
 PLAIN = (

@@ -22,7 +22,7 @@ from quantmedic.collectors.data.batches import Selection
 from quantmedic.collectors.data.datasets import Batch, InputSpec, Part, open_dataset
 from quantmedic.collectors.data.preprocessing import Preprocessing
 from quantmedic.engine.errors import DataError
-from quantmedic.engine.limits import LimitError
+from quantmedic.engine.reading_limits import LimitError
 
 F32, I64 = np.dtype(np.float32), np.dtype(np.int64)
 IMAGE = InputSpec("image", (None, 3, 6, 5), F32)

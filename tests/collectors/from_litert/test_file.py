@@ -16,7 +16,7 @@ from builders.recordings import RECORDINGS
 
 from quantmedic.collectors.from_litert.litert_file import LiteModel, read_litert, unpack_codes
 from quantmedic.engine.errors import ModelError
-from quantmedic.engine.limits import LITERT_BYTES, LimitError
+from quantmedic.engine.reading_limits import LITERT_BYTES, LimitError
 
 schema = pytest.importorskip("ai_edge_litert.schema_py_generated", reason="ai-edge-litert is not installed")
 

@@ -10,7 +10,7 @@ from quantmedic.collectors.from_openvino.front_end import FRONT_END
 from quantmedic.collectors.from_openvino.openvino_file import read_ir
 from quantmedic.collectors.from_openvino.openvino_models import open_models
 from quantmedic.engine.errors import ModelError
-from quantmedic.engine.limits import IR_BYTES, LimitError
+from quantmedic.engine.reading_limits import IR_BYTES, LimitError
 
 HEAD = '<?xml version="1.0"?>\n<net name="net" version="11">\n'
 

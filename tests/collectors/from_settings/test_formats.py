@@ -21,7 +21,7 @@ from quantmedic.collectors.from_settings.mct_stage import MctNode
 from quantmedic.collectors.toolchain_files.formats import FORMATS, Imported, recognise_format
 from quantmedic.collectors.toolchain_files.merge import read_source
 from quantmedic.engine.errors import DataError, QuantmedicError
-from quantmedic.engine.limits import IMPORTED_LAYERS, YAML_BYTES, LimitError
+from quantmedic.engine.reading_limits import IMPORTED_LAYERS, YAML_BYTES, LimitError
 
 RANGES = {"x": (-1.0, 2.0), "conv out": (-4.0, 3.5), "relu": (0.0, 6.0)}
 ENCODING = {"bitwidth": 8, "dtype": "int", "is_symmetric": "False", "max": 1.55, "min": -1.0, "offset": -100}

@@ -26,9 +26,9 @@ from quantmedic.collectors.from_settings.pickled_arrays import read_arrays
 from quantmedic.collectors.toolchain_files.formats import Imported, recognise_format
 from quantmedic.engine.case.facts import ModelFacts, SettingsFacts, TensorFacts
 from quantmedic.engine.errors import DataError
-from quantmedic.engine.limits import LimitError
+from quantmedic.engine.reading_limits import LimitError
 from quantmedic.engine.rules.evaluate import decide
-from quantmedic.engine.rules.options import fill
+from quantmedic.engine.rules.toolchain_options import fill
 
 DATA = RECORDINGS / "inc"
 FP32 = {"activation": {"dtype": ["fp32"]}, "weight": {"dtype": ["fp32"]}}

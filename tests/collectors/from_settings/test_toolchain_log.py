@@ -10,7 +10,7 @@ import quantmedic
 from quantmedic.api.rulebase import known_and_own_patterns
 from quantmedic.collectors.toolchain_files.toolchain_log import MAX_BYTES, read_log_facts, read_logs
 from quantmedic.engine.errors import DataError, RuleError
-from quantmedic.engine.limits import LOG_SECONDS, LimitError
+from quantmedic.engine.reading_limits import LOG_SECONDS, LimitError
 from quantmedic.engine.rules.load import load_rules
 from quantmedic.engine.rules.log_patterns import LogPattern
 

@@ -30,7 +30,7 @@ from quantmedic.collectors.native.runs import (
     wait_for,
 )
 from quantmedic.engine.errors import ModelError
-from quantmedic.engine.limits import RUN_SECONDS
+from quantmedic.engine.reading_limits import RUN_SECONDS
 from quantmedic.trials.execute import run_script
 
 WAIT = 60

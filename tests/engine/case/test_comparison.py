@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quantmedic.collectors.measure.outputs import ELEMENTS, column_axis, compare_outputs, thin_out
-from quantmedic.engine.case.comparison import FIELDS, Comparison, affine_facts, comparison_facts, noise_ratio
+from quantmedic.engine.case.output_comparison import FIELDS, Comparison, affine_facts, comparison_facts, noise_ratio
 
 
 def outputs(seed: int, n: int = 40, offset: float = 0.0):

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from quantmedic.engine.case.loss_budget import LossBudget
+from quantmedic.engine.case.budget_record import LossBudget
 
 TASK = {"share": [0.0, 1.0], "alone": [0.0, 1.0], "last": [0.0, 1.0]}
 SOURCE = {"kind": "weight", "operators": [0]}

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from quantmedic.engine.case.facts import CaseFacts
-from quantmedic.engine.contract.remedies import Advice, Withheld
+from quantmedic.engine.contract.advised_remedies import Advice, Withheld
 from quantmedic.engine.diagnosis.advice import advise
 from quantmedic.engine.errors import RuleError
 from quantmedic.engine.rules.evaluate import evaluate

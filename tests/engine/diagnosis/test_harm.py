@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import quantmedic
 from quantmedic.engine.case.facts import CaseFacts, MetricFacts, ModelFacts
-from quantmedic.engine.contract.harm import Undecided
-from quantmedic.engine.diagnosis.diagnose import drop_class
+from quantmedic.engine.contract.harm_report import Undecided
+from quantmedic.engine.diagnosis.from_findings import drop_class
 from quantmedic.engine.diagnosis.harm import (
     MOST_LABELS,
     Loss,

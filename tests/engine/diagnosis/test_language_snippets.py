@@ -9,7 +9,7 @@ from builders.python_names import undefined_names
 from quantmedic.api.rulebase import load_rulebase
 from quantmedic.engine.case.facts import CaseFacts, LayerFacts
 from quantmedic.engine.case.settings_in_force import SettingsInForce
-from quantmedic.engine.contract.remedies import Advice
+from quantmedic.engine.contract.advised_remedies import Advice
 from quantmedic.engine.diagnosis.group_options import group_fields
 from quantmedic.engine.diagnosis.prescription import complete_code
 from quantmedic.engine.diagnosis.snippets import own_names, render_snippets

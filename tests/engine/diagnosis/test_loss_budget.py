@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from quantmedic.engine.diagnosis.loss_budget import Division, divide
+from quantmedic.engine.diagnosis.noise_division import Division, divide
 
 few = examples(40)
 Floats = NDArray[np.float64]

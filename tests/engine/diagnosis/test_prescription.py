@@ -12,9 +12,9 @@ from quantmedic.api.rulebase import load_manuals, load_rulebase
 from quantmedic.engine.case.facts import DatasetFacts, MetricFacts, ModelFacts, RelationFacts
 from quantmedic.engine.case.proof import PRESCRIPTION, REPAIRED_DATA, ExecutionRecord, TrialRecord
 from quantmedic.engine.case.settings_in_force import SettingsInForce
+from quantmedic.engine.contract.advised_remedies import Advice, Prescription, Proof, Recovery, TrialRow
 from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.diagnosis import Diagnosis, EvidenceStrength
-from quantmedic.engine.contract.remedies import Advice, Prescription, Proof, Recovery, TrialRow
 from quantmedic.engine.diagnosis.candidates import Choice, candidates
 from quantmedic.engine.diagnosis.input_repair import InputRepair
 from quantmedic.engine.diagnosis.prescription import code_of, prescribe, write_prescription

@@ -9,8 +9,8 @@ from quantmedic.api.rulebase import load_rulebase
 from quantmedic.engine.case.gains import gain_of, typical_gain
 from quantmedic.engine.case.proof import MetricTrial, ProofRecord, TrialRecord
 from quantmedic.engine.case.records import RunRecord, SimulationRecord
+from quantmedic.engine.contract.advised_remedies import Advice
 from quantmedic.engine.contract.causes import CauseReport
-from quantmedic.engine.contract.remedies import Advice
 from quantmedic.engine.diagnosis.prediction import predict
 from quantmedic.engine.diagnosis.remedy_outcomes import RemedyOutcomes, with_recoveries
 from quantmedic.engine.diagnosis.report_rows import proof_of

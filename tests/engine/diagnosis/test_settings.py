@@ -4,7 +4,7 @@ from typing import Any
 
 from quantmedic.api.rulebase import load_rulebase
 from quantmedic.engine.case.facts import CaseFacts
-from quantmedic.engine.contract.remedies import Advice, Withheld
+from quantmedic.engine.contract.advised_remedies import Advice, Withheld
 from quantmedic.engine.diagnosis.advice import advise
 from quantmedic.engine.rules.evaluate import Finding
 from quantmedic.engine.rules.rule import Rule

@@ -14,8 +14,7 @@ from quantmedic.engine.case.facts import QuantizerFacts
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.case.statistics import SAMPLE_DTYPE, SetStatistics, slots_of
 from quantmedic.engine.formulas.brightness import brightness_facts
-from quantmedic.engine.formulas.domain import domain_facts
-from quantmedic.engine.formulas.ordinary import ordinary_ranges
+from quantmedic.engine.formulas.domain import domain_facts, ordinary_ranges
 
 some = examples(20)
 MEAN, STD = (np.array(v).reshape(1, 3, 1, 1) for v in ((0.286, 0.29, 0.075), (0.353, 0.20, 0.032)))

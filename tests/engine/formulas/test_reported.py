@@ -3,7 +3,7 @@
 import pytest
 
 from quantmedic.engine.case.facts import LayerFacts, ModelFacts, ReportedFacts, SettingsFacts
-from quantmedic.engine.formulas.inputs import Lattice
+from quantmedic.engine.formulas.first_input import Lattice
 from quantmedic.engine.formulas.reported import input_facts, layers_with_settings, reported_facts, settings_facts
 
 MEAN, DEVIATION = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)

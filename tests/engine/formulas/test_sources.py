@@ -2,8 +2,8 @@
 
 import pytest
 
-from quantmedic.engine.case.loss_budget import LossBudget, OutputPart, PieceRecord, SourceRecord
-from quantmedic.engine.formulas.sources import source_facts
+from quantmedic.engine.case.budget_record import LossBudget, OutputPart, PieceRecord, SourceRecord
+from quantmedic.engine.formulas.noise_sources import source_facts
 
 CLIPPED = PieceRecord(
     sources=(SourceRecord(kind="activation", tensors=(3,)),),

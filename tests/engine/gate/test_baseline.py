@@ -7,7 +7,7 @@ from typing import Any
 from builders.comparisons import BASE, facts, layer
 
 from quantmedic.engine.gate.baseline import Baseline, KnownFinding, baseline_of, render_baseline
-from quantmedic.engine.gate.check import gone_findings
+from quantmedic.engine.gate.verdict import gone_findings
 from quantmedic.engine.rules.evaluate import evaluate
 
 LAYERS = [layer("a", ratio=50.0), layer("b", rounding=12.0), layer("c")]

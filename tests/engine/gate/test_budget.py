@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from quantmedic.engine.case.facts import CaseFacts, ModelFacts, OutputFacts, QuantizerFacts
 from quantmedic.engine.case.records import Case, CaseRecord, DatasetRecord, OutputRecord
 from quantmedic.engine.case.statistics import SAMPLE_DTYPE, SetStatistics
-from quantmedic.engine.contract.check import GateLine
+from quantmedic.engine.contract.check_report import GateLine
 from quantmedic.engine.errors import DataError
 from quantmedic.engine.formulas.task_metric import metric_facts
 from quantmedic.engine.gate.budget import judge_budget

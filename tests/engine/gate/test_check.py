@@ -8,11 +8,11 @@ from builders.comparisons import BASE, facts, judged, layer, table
 
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.contract.causes import Explained
-from quantmedic.engine.contract.check import CheckedFinding, CheckReport, ExemptionUse, GateLine
+from quantmedic.engine.contract.check_report import CheckedFinding, CheckReport, ExemptionUse, GateLine
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.gate.baseline import Baseline, baseline_of
-from quantmedic.engine.gate.check import Circumstances, run_gate
 from quantmedic.engine.gate.policy import Policy, PolicyFile
+from quantmedic.engine.gate.verdict import Circumstances, run_gate
 from quantmedic.engine.rules.evaluate import RuleResult, evaluate
 from quantmedic.engine.rules.rulebase import Threshold
 

@@ -9,7 +9,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quantmedic.engine.rules.options import (
+from quantmedic.engine.rules.toolchain_options import (
     CodeStep,
     Form,
     Names,

@@ -7,8 +7,8 @@ from quantmedic.engine.case.facts import ModelFacts, SettingsFacts
 from quantmedic.engine.case.settings_in_force import SettingsInForce
 from quantmedic.engine.diagnosis.snippets import with_settings
 from quantmedic.engine.errors import RuleError
-from quantmedic.engine.rules.options import Form
 from quantmedic.engine.rules.toolchain import InForce, Toolchain, choose, find_toolchain, options_in_force
+from quantmedic.engine.rules.toolchain_options import Form
 
 BASE = load_rulebase()
 TOOLCHAINS = BASE.toolchains

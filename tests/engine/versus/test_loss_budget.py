@@ -9,8 +9,7 @@ from builders.properties import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quantmedic.engine.case.facts import QuantizerFacts
-from quantmedic.engine.case.loss_budget import (
+from quantmedic.engine.case.budget_record import (
     LossBudget,
     OutputPart,
     PieceRecord,
@@ -18,8 +17,9 @@ from quantmedic.engine.case.loss_budget import (
     TaskLossRecord,
     TaskShareRecord,
 )
+from quantmedic.engine.case.facts import QuantizerFacts
 from quantmedic.engine.case.records import OutputRecord, TensorRecord
-from quantmedic.engine.versus.loss_budget import BudgetChange, SourceChange
+from quantmedic.engine.versus.budget_changes import BudgetChange, SourceChange
 from quantmedic.engine.versus.side_by_side import Judged
 
 OPPOSITE = {"went": "came", "came": "went", "less": "more", "more": "less", "stayed": "stayed", None: None}

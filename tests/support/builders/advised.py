@@ -1,7 +1,7 @@
 """One snippet of a remedy, as it is advised where a rule asks for it."""
 
 from quantmedic.engine.case.facts import CaseFacts
-from quantmedic.engine.contract.remedies import Advice
+from quantmedic.engine.contract.advised_remedies import Advice
 from quantmedic.engine.diagnosis.advice import advise
 from quantmedic.engine.rules.evaluate import Finding
 from quantmedic.engine.rules.remedies import Snippet

@@ -1,7 +1,7 @@
 """Loss budgets for diagnoses that have none."""
 
+from quantmedic.engine.contract.budget_report import BudgetLine, BudgetOutput, LossBudgetReport, LossPart, TaskLoss
 from quantmedic.engine.contract.diagnosis import Diagnosis
-from quantmedic.engine.contract.loss_budget import BudgetLine, BudgetOutput, LossBudgetReport, LossPart, TaskLoss
 
 
 def line(place: str, share: float, **fields: object) -> BudgetLine:

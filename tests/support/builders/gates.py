@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from itertools import cycle
 
-from quantmedic.engine.contract.check import (
+from quantmedic.engine.contract.check_report import (
     BaselineUse,
     CheckedFinding,
     CheckReport,

@@ -1,14 +1,15 @@
 """The gate: a policy applied to a diagnosis, line by line, and the verdict that follows."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from quantmedic.engine.case.facts import FLOAT_ALONE, CaseFacts
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.contract.causes import CauseReport
-from quantmedic.engine.contract.check import (
+from quantmedic.engine.contract.check_report import (
     EXIT_CODES,
     BaselineUse,
     CheckedFinding,
@@ -26,7 +27,6 @@ from quantmedic.engine.diagnosis.headline import Headline
 from quantmedic.engine.garbage import without_garbage_collection
 from quantmedic.engine.gate.baseline import Baseline, KnownFinding, headline
 from quantmedic.engine.gate.budget import budget_kind, budget_names, judge_budget, undecided_line
-from quantmedic.engine.gate.exemptions import covers, days_left, is_among
 from quantmedic.engine.gate.policy import Exemption, PolicyFile
 from quantmedic.engine.rules.evaluate import Finding, RuleResult
 from quantmedic.engine.rules.rule import SEVERITIES, Severity, matches
@@ -483,3 +483,27 @@ def _less_severe(*severities: Severity) -> Severity:
 
 def _from_on(severity: Severity) -> str:
     return severity if severity == SEVERITIES[0] else f"{severity} or above"
+
+
+def covers(exemption: Exemption, finding: Finding) -> bool:
+    """The exemption is for the rule, and for the layer or the subject."""
+    return matches(finding.rule, exemption.rule) and any(
+        is_among(name, exemption) for name in (finding.subject, finding.layer) if name is not None
+    )
+
+
+def is_among(name: str, exemption: Exemption) -> bool:
+    """One of its patterns matches the name."""
+    return any(_pattern(layer).fullmatch(name) for layer in exemption.layers)
+
+
+@lru_cache
+def _pattern(layers: str) -> re.Pattern[str]:
+    """``*`` is any text and ``?`` one character; brackets are part of a name."""
+    parts = (".*" if char == "*" else "." if char == "?" else re.escape(char) for char in layers)
+    return re.compile("".join(parts), re.DOTALL)
+
+
+def days_left(exemption: Exemption, today: date) -> int | None:
+    """Days that it is still in force, the last one included; None for ever."""
+    return None if exemption.expires == "never" else (exemption.expires - today).days

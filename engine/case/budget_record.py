@@ -5,7 +5,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from quantmedic.engine.case.fact_base import Role
-from quantmedic.engine.record import Record
+from quantmedic.engine.json_record import Record
 
 #: What makes noise: the quantizer of a network input or of an activation, stored weights, stored biases and constants,
 #: or an operator that the deployed model computes otherwise than all of these say.

@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from quantmedic.engine.record import Contract
+from quantmedic.engine.json_record import Contract
 
 
 class SettingChange(Contract):

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from quantmedic.engine.record import Contract
+from quantmedic.engine.json_record import Contract
 
 #: ``proven``: the network is measurably worse, and a repair recovers some of it. ``latent``: no loss that matters is
 #: proven, and a repair recovers noise all the same. ``none``: a repair recovers next to nothing.

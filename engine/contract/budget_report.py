@@ -2,9 +2,9 @@
 
 from pydantic import Field
 
+from quantmedic.engine.case.budget_record import Mechanism, SourceKind, TaskMeasure
 from quantmedic.engine.case.fact_base import Role
-from quantmedic.engine.case.loss_budget import Mechanism, SourceKind, TaskMeasure
-from quantmedic.engine.record import Contract
+from quantmedic.engine.json_record import Contract
 
 
 class BudgetOutput(Contract):

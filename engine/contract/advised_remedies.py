@@ -7,11 +7,11 @@ from pydantic import Field
 
 from quantmedic.engine.case.facts import Role
 from quantmedic.engine.case.proof import ExecutionRecord, Grade, Stopped, TrialRecord
-from quantmedic.engine.record import Contract
+from quantmedic.engine.json_record import Contract
 from quantmedic.engine.rules.conditions import Data
-from quantmedic.engine.rules.options import Language, Options
 from quantmedic.engine.rules.remedies import Cost, Mark, RemedyScope, Snippet
 from quantmedic.engine.rules.remedy_kinds import Simulation
+from quantmedic.engine.rules.toolchain_options import Language, Options
 
 #: A remedy that takes away this share of the noise is not disproven where too few samples are noisy to prove it.
 MUCH = 0.4

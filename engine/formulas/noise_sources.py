@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from quantmedic.engine.case.facts import LayerFacts, SourceFacts, TensorFacts
-from quantmedic.engine.case.loss_budget import (
+from quantmedic.engine.case.budget_record import (
     ChangesRecord,
     FamilyRecord,
     LossBudget,
@@ -15,6 +14,7 @@ from quantmedic.engine.case.loss_budget import (
     PieceRecord,
     SourceKind,
 )
+from quantmedic.engine.case.facts import LayerFacts, SourceFacts, TensorFacts
 from quantmedic.engine.case.model_facts import FamilyFacts
 from quantmedic.engine.case.records import Case, OperatorRecord
 from quantmedic.engine.decibels import sqnr_db

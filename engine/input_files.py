@@ -5,7 +5,7 @@ import os
 import stat
 from pathlib import Path
 
-from quantmedic.engine.limits import TEXT_BYTES, Limit
+from quantmedic.engine.reading_limits import TEXT_BYTES, Limit
 
 
 def read_bytes(path: str | Path, limit: Limit = TEXT_BYTES) -> bytes:

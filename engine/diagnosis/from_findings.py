@@ -8,7 +8,7 @@ from quantmedic.engine.case.proof import ProofRecord
 from quantmedic.engine.case.records import IMPORTED, ImportRecord, SimulationRecord
 from quantmedic.engine.contract.causes import CauseReport, RuleNote
 from quantmedic.engine.contract.diagnosis import AdvicePlace, Diagnosis, DropClass, EvidenceStrength, Verdict
-from quantmedic.engine.contract.harm import Undecided
+from quantmedic.engine.contract.harm_report import Undecided
 from quantmedic.engine.diagnosis.budget_lines import Attribution
 from quantmedic.engine.diagnosis.certainty import with_certainty
 from quantmedic.engine.diagnosis.harm import (

@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from quantmedic.engine.formulas.power import SampleSizes
-from quantmedic.engine.record import Contract
+from quantmedic.engine.json_record import Contract
 from quantmedic.engine.rules.rule import Severity
 
 GateWord = Literal["ACCEPT", "REGRESSION", "INSUFFICIENT_DATA", "ANOMALOUS"]

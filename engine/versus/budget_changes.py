@@ -7,9 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from quantmedic.engine.case.fact_base import Role
-from quantmedic.engine.case.facts import OutputFacts
-from quantmedic.engine.case.loss_budget import (
+from quantmedic.engine.case.budget_record import (
     LossBudget,
     Mechanism,
     PieceRecord,
@@ -17,8 +15,10 @@ from quantmedic.engine.case.loss_budget import (
     SourceRecord,
     TaskMeasure,
 )
+from quantmedic.engine.case.fact_base import Role
+from quantmedic.engine.case.facts import OutputFacts
 from quantmedic.engine.case.records import Case, CaseRecord
-from quantmedic.engine.contract.loss_budget import LossPart
+from quantmedic.engine.contract.budget_report import LossPart
 from quantmedic.engine.decibels import sqnr_db
 from quantmedic.engine.diagnosis.budget_lines import (
     OWN_LINE,
@@ -28,8 +28,8 @@ from quantmedic.engine.diagnosis.budget_lines import (
     output_part_name,
     source_words,
 )
-from quantmedic.engine.formulas.sources import mechanism_of
-from quantmedic.engine.record import Contract
+from quantmedic.engine.formulas.noise_sources import mechanism_of
+from quantmedic.engine.json_record import Contract
 
 Fate = Literal["went", "less", "stayed", "more", "came"]
 #: What is left of noise that went, at most.
