@@ -117,7 +117,7 @@ def read_mct(module: object, options: ToolchainOptions) -> RunSettings | None:
     readers = (each.read_run for each in FORMATS if each.read_run is not None)
     read_run = next(readers, None)
     if read_run is None:
-        raise DataError("nothing is installed that reads settings of a run", where="--mct-log", help="leave it out")
+        raise DataError("nothing is installed that reads settings of a run", where="--log FOLDER", help="leave it out")
     return read_run(module, options.core_config, options.mct_log)
 
 
