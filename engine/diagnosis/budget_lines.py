@@ -125,7 +125,7 @@ class Attribution:
         """The budget by place, named by suspects in the order of their causes."""
         return budget_report(self.budget, self.record, [self._name_targets(s.cause, s.findings) for s in suspects])
 
-    def carried(self, suspects: Iterable[Suspect]) -> dict[str, float]:
+    def share_of_suspects(self, suspects: Iterable[Suspect]) -> dict[str, float]:
         """Share of the noisiest output's noise that the layers and tensors make which each suspect names.
 
         A suspect that is about a data set or the whole model names none, and is left out.

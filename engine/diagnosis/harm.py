@@ -192,7 +192,7 @@ class Loss:
             return metric.drop_high <= limit or is_clean(self.facts, self.base)
         return self._hardly_changes() or is_clean(self.facts, self.base)
 
-    def undecided(self, causes: Sequence[CauseReport], outcomes: Mapping[str, RemedyOutcomes]) -> Undecided | None:
+    def why_undecided(self, causes: Sequence[CauseReport], outcomes: Mapping[str, RemedyOutcomes]) -> Undecided | None:
         """Why it is not known whether a loss matters; None where it is known, or nothing is to be had."""
         if self.is_proven:
             return None

@@ -38,7 +38,7 @@ def brightness_facts(case: Case) -> dict[str, Any]:
     mine, other = case.statistics.get("representative"), case.statistics.get("validation")
     if mine is None or other is None or not case.record.spatial_input or case.record.input_tensor is None:
         return {}
-    here, there = _given(case, "representative", mine), _given(case, "validation", other)
+    here, there = _light_as_given(case, "representative", mine), _light_as_given(case, "validation", other)
     if here is None or there is None:
         here, there = _on_one_grid(case, mine, other) or _from_zero(case, mine, other) or (None, None)
     if here is None or there is None:
@@ -63,7 +63,7 @@ def _moments(case: Case, statistics: SetStatistics) -> tuple[Floats, Floats]:
     return view.mean.astype(np.float64), np.sqrt(np.maximum(view.m2, 0.0) / count)
 
 
-def _given(case: Case, role: Role, statistics: SetStatistics) -> _Light | None:
+def _light_as_given(case: Case, role: Role, statistics: SetStatistics) -> _Light | None:
     """By the preprocessing that the user told; None where no mean was told."""
     told = _mapping(_mapping(case.record.run.get("preprocessing")).get(role))
     centre, deviation = _moments(case, statistics)

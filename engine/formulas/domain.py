@@ -101,7 +101,7 @@ def ordinary_ranges(case: Case) -> OrdinaryRanges | None:
     size = len(np.unique(mine.samples["hash"]))
     distinct = other.samples[np.unique(other.samples["hash"], return_index=True)[1]]
     parts = _parts(slots_of(distinct).tobytes(), size)
-    judged = _judged(case, mine, other)
+    judged = _find_judged(case, mine, other)
     if parts is None or not judged.any():
         return None
     whole_low, whole_high = other.slot_min[judged].min(axis=1), other.slot_max[judged].max(axis=1)
@@ -130,7 +130,7 @@ def _in_groups(parts: list[NDArray[np.int64]], tensors: int) -> Iterator[tuple[N
         yield np.concatenate(group), np.cumsum([0, *map(len, group[:-1])])
 
 
-def _judged(case: Case, mine: SetStatistics, other: SetStatistics) -> NDArray[np.bool_]:
+def _find_judged(case: Case, mine: SetStatistics, other: SetStatistics) -> NDArray[np.bool_]:
     """Quantized tensors that were measured on every sample of both sets, and vary."""
     quantized = np.array([tensor.quantizer.scale is not None for tensor in case.record.tensors], bool)
     whole = [s.tensor_samples == len(s.samples) for s in (mine, other)]

@@ -4,8 +4,8 @@ from quantmedic.api.answer import Diagnosis
 from quantmedic.api.inspection import inspect_under
 from quantmedic.api.rulebase import load_rulebase
 from quantmedic.engine.case.records import Case
+from quantmedic.engine.diagnosis.assemble import Provenance, make_diagnosis
 from quantmedic.engine.diagnosis.budget_lines import Attribution
-from quantmedic.engine.diagnosis.from_findings import Provenance, make_diagnosis
 from quantmedic.engine.diagnosis.harm import as_if_harmed
 from quantmedic.engine.diagnosis.inspection import Inspection
 from quantmedic.engine.diagnosis.prescription import prescribe

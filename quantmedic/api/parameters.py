@@ -25,7 +25,7 @@ _OTHERS = {
 }
 
 
-def _declared() -> Iterator[tuple[str, str, object]]:
+def _list_options() -> Iterator[tuple[str, str, object]]:
     """Each option of a measurement without its dashes, its parameter, and the type of that."""
     for group in measuring_groups():
         for each in fields(group):
@@ -35,8 +35,8 @@ def _declared() -> Iterator[tuple[str, str, object]]:
 
 
 #: Parameters by the names of their options, and the options that are switched on.
-NAMES = {**{flag: name for flag, name, _ in _declared()}, **_OTHERS}
-FLAGS = frozenset({*(flag for flag, _, default in _declared() if default is False), "prove"})
+NAMES = {**{flag: name for flag, name, _ in _list_options()}, **_OTHERS}
+FLAGS = frozenset({*(flag for flag, _, default in _list_options() if default is False), "prove"})
 #: Keys of ``--metric-option`` that are parameters of their own.
 _OF_THE_METRIC = {"direction": "metric_direction", "output": "metric_output"}
 WORDS = "higher|lower|direction|output|fast|exact|cer|wer|NHWC|NCHW"

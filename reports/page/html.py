@@ -69,8 +69,8 @@ def render_index(context: ReportContext, diagnosis: Diagnosis, inspection: Inspe
         sections=_carried_sections(diagnosis, inspection) if inspection is not None and diagnosis.layers else {},
         theme=Markup(theme),
         loader=Markup(loader),
-        program=compressed(program),
-        worker=compressed(program_of(WORKER)),
+        program=compress(program),
+        worker=compress(program_of(WORKER)),
         licenses=program_of(LICENSES),
         tool_style=Markup(program_of(STYLES)),
         script_hashes=[script_hash(theme), script_hash(loader), script_hash(program)],
@@ -80,7 +80,7 @@ def render_index(context: ReportContext, diagnosis: Diagnosis, inspection: Inspe
 def _carried_sections(diagnosis: Diagnosis, inspection: Inspection) -> dict[str, Markup]:
     """The data by section."""
     texts = page_sections(diagnosis, inspection)
-    return {name: Markup(compressed(text)) for name, text in texts.items()}
+    return {name: Markup(compress(text)) for name, text in texts.items()}
 
 
 @cache
@@ -91,7 +91,7 @@ def program_of(names: Iterable[str]) -> str:
 
 
 @lru_cache(maxsize=4)  # the program is the same in every report of a process
-def compressed(text: str) -> str:
+def compress(text: str) -> str:
     """Text as ``browser/load.js`` reads it: compressed by gzip, in base64."""
     return base64.b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode()
 

@@ -14,7 +14,7 @@ from builders.report_pages import GUIDELINES, violations
 import quantmedic
 from quantmedic.engine.case.histogram import BINS, SHIFT
 from quantmedic.engine.case.records import Case, WeightArrays
-from quantmedic.reports.page.html import compressed
+from quantmedic.reports.page.html import compress
 
 pytestmark = pytest.mark.thorough
 
@@ -277,7 +277,7 @@ def test_a_page_without_details_says_where_they_are(opened: Opened, rich: Path, 
     del details["layers"]["4"]["spreads"], details["layers"]["4"]["channels"]
     details["layers"]["4"].pop("weights", None)
     details["shown"] -= 1
-    (tmp_path / "index.html").write_text(text[:start] + compressed(json.dumps(details)) + text[end:], encoding="utf-8")
+    (tmp_path / "index.html").write_text(text[:start] + compress(json.dumps(details)) + text[end:], encoding="utf-8")
     page = opened(tmp_path)
     page.evaluate("select(4)")
     assert "quantmedic show CASE --layer" in page.locator("#drawer").inner_text()

@@ -11,7 +11,7 @@ from builders.report_pages import GUIDELINES, violations
 
 import quantmedic
 from quantmedic.demo import patient
-from quantmedic.reports.page.html import compressed
+from quantmedic.reports.page.html import compress
 
 pytestmark = pytest.mark.thorough
 
@@ -74,9 +74,9 @@ def with_columns(values: Mapping[str, Any]) -> dict[str, Any]:
 def altered(folder: Path, to: Path, sections: Mapping[str, Any], worker: str | None = None) -> Path:
     """A copy of a report whose data, or the text of whose worker, is another one."""
     text = (folder / "index.html").read_text(encoding="utf-8")
-    replaced = {f"data-{name}": compressed(json.dumps(content)) for name, content in sections.items()}
+    replaced = {f"data-{name}": compress(json.dumps(content)) for name, content in sections.items()}
     if worker is not None:
-        replaced["layout-worker"] = compressed(worker)
+        replaced["layout-worker"] = compress(worker)
     for place, content in replaced.items():
         before, found, after = text.partition(f'id="{place}">')
         assert found

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from quantmedic.reports.page.html import compressed
+from quantmedic.reports.page.html import compress
 
 pytestmark = pytest.mark.thorough
 
@@ -24,7 +24,7 @@ def texts(seed: int) -> list[str]:
 def test_texts_come_back(opened: Callable[..., Any], demo: Path) -> None:
     page = opened(demo)
     for text in texts(1):
-        assert page.evaluate("decompress", compressed(text)) == text
+        assert page.evaluate("decompress", compress(text)) == text
 
 
 @pytest.mark.nightly

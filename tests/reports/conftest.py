@@ -31,7 +31,7 @@ from quantmedic.engine.contract.advised_remedies import Proof, TrialRow
 from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.check_report import GoneFinding
 from quantmedic.engine.contract.diagnosis import Diagnosis
-from quantmedic.engine.diagnosis.from_findings import Provenance, make_diagnosis
+from quantmedic.engine.diagnosis.assemble import Provenance, make_diagnosis
 from quantmedic.engine.diagnosis.prescription import prescribe
 from quantmedic.engine.diagnosis.suspects import Repair
 from quantmedic.engine.formulas.change import Change, Targets

@@ -23,7 +23,7 @@ from quantmedic.engine.case.facts import CaseFacts
 from quantmedic.engine.case.proof import MetricTrial, ProofRecord, TrialRecord
 from quantmedic.engine.case.records import RunRecord, SimulationRecord
 from quantmedic.engine.contract.diagnosis import Diagnosis
-from quantmedic.engine.diagnosis.from_findings import Provenance, make_diagnosis
+from quantmedic.engine.diagnosis.assemble import Provenance, make_diagnosis
 from quantmedic.engine.diagnosis.prescription import prescribe
 from quantmedic.engine.diagnosis.suspects import Repair
 from quantmedic.engine.formulas.change import Change, Targets

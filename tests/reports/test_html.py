@@ -11,7 +11,7 @@ from builders.html_pages import Page
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.reports.context import build_context
 from quantmedic.reports.machines.json import render_json
-from quantmedic.reports.page.html import LOADER, SCRIPTS, THEME, compressed, program_of, render_index
+from quantmedic.reports.page.html import LOADER, SCRIPTS, THEME, compress, program_of, render_index
 
 
 def gated(page: str, request: pytest.FixtureRequest) -> Diagnosis:
@@ -152,7 +152,7 @@ def test_names_stay_text(hostile: Diagnosis, manuals: Mapping[str, str]) -> None
     html = render_index(build_context(hostile, manuals), hostile)
     scripts = re.findall(r"<script[^>]*>(.*?)</script>", html, re.DOTALL)
     assert html.count("<script") == html.count("</script") == len(scripts) == 3
-    assert scripts == [program_of(THEME), compressed(program_of(SCRIPTS)), program_of(LOADER)]
+    assert scripts == [program_of(THEME), compress(program_of(SCRIPTS)), program_of(LOADER)]
     assert "{{7*7}}" in html and "{{ 7" not in html
     assert not [char for char in html if not char.isprintable() and char != "\n"]
     assert len(html) < 400_000

@@ -17,7 +17,7 @@ from quantmedic.reports.machines.comment import render_comment
 from quantmedic.reports.machines.github import annotations
 from quantmedic.reports.machines.junit import render_junit
 from quantmedic.reports.machines.sarif import render_sarif
-from quantmedic.reports.page.html import LOADER, SCRIPTS, THEME, compressed, program_of
+from quantmedic.reports.page.html import LOADER, SCRIPTS, THEME, compress, program_of
 from quantmedic.reports.terminal.check import render_check
 from quantmedic.reports.write import FORMATS, write_report
 
@@ -138,7 +138,7 @@ def test_hostile_names_are_inert_in_every_file(
         text = file.path.read_text(encoding="utf-8")
         for own in (program_of(THEME), program_of(LOADER)):
             text = text.replace(f"<script>{own}</script>", "")
-        text = text.replace(f'<script type="text/plain" id="program">{compressed(program_of(SCRIPTS))}</script>', "")
+        text = text.replace(f'<script type="text/plain" id="program">{compress(program_of(SCRIPTS))}</script>', "")
         assert "<script>" not in text and "</script>" not in text and "<img" not in text, file.path
         assert not [char for char in text if not char.isprintable() and char != "\n"], file.path
         assert not [line for line in text.splitlines() if line.lstrip().startswith("::")], file.path

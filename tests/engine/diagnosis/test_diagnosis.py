@@ -9,7 +9,7 @@ import pytest
 from quantmedic.engine.case.facts import CaseFacts, MetricFacts
 from quantmedic.engine.case.records import RunRecord, SimulationRecord
 from quantmedic.engine.contract.diagnosis import Diagnosis
-from quantmedic.engine.diagnosis.from_findings import Provenance, drop_class, evidence_strength, make_diagnosis
+from quantmedic.engine.diagnosis.assemble import Provenance, drop_class, evidence_strength, make_diagnosis
 from quantmedic.engine.diagnosis.prediction import Prediction
 from quantmedic.engine.diagnosis.suspects import Repair, Suspect, simulate, suspects_of
 from quantmedic.engine.formulas.change import Change, Targets

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import quantmedic
 from quantmedic.engine.case.facts import CaseFacts, MetricFacts, ModelFacts
 from quantmedic.engine.contract.harm_report import Undecided
-from quantmedic.engine.diagnosis.from_findings import drop_class
+from quantmedic.engine.diagnosis.assemble import drop_class
 from quantmedic.engine.diagnosis.harm import (
     MOST_LABELS,
     Loss,
@@ -41,7 +41,7 @@ def loss_of(losses: int, gains: int, n: int, probed: float = 12.0) -> Loss:
 
 
 def undecided(loss: Loss) -> Undecided | None:
-    return loss.undecided((), {})
+    return loss.why_undecided((), {})
 
 
 @given(st.integers(20, 2000), st.data())

@@ -9,7 +9,7 @@ import yaml
 from quantmedic.engine.case.facts import CaseFacts
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.contract.previous_report import Changed, Previous, Tried
-from quantmedic.engine.diagnosis.from_findings import Provenance, make_diagnosis
+from quantmedic.engine.diagnosis.assemble import Provenance, make_diagnosis
 from quantmedic.engine.diagnosis.previous import PreviousCase, compare_with_previous, differs
 from quantmedic.engine.rules.remedies import Remedy
 from quantmedic.engine.rules.rule import Rule

@@ -7,7 +7,7 @@ import numpy as np
 from quantmedic.engine.case.facts import CaseFacts
 from quantmedic.engine.case.records import Case, CaseRecord, DatasetRecord
 from quantmedic.engine.case.statistics import SAMPLE_DTYPE, SetStatistics
-from quantmedic.engine.diagnosis.from_findings import Provenance, make_diagnosis
+from quantmedic.engine.diagnosis.assemble import Provenance, make_diagnosis
 from quantmedic.engine.rules.remedies import Remedy
 from quantmedic.engine.rules.rule import Rule
 from quantmedic.engine.rules.rulebase import RuleBase, Threshold

@@ -102,12 +102,12 @@ def make_diagnosis(
         same = {suspect.cause: outcomes[suspect.cause] for suspect in suspects if suspect in first}
         outcomes = remedy_outcomes(suspects, simulation, proof, base, facts) | same
     size = drop_class(facts.model.metric, base)
-    shares = attribution.carried(suspects) if attribution is not None else {}
+    shares = attribution.share_of_suspects(suspects) if attribution is not None else {}
     ranked = rank(suspects, outcomes, world, base, size, shares)
     causes = absorb(ranked, outcomes, world, base, size, shares, repair, supposed=world is not facts)
     loss = Loss(facts, size, base, sizes, probed_gain_db(simulation))
     causes = with_harm(causes, suspects, outcomes, loss)
-    undecided = loss.undecided(causes, outcomes)
+    undecided = loss.why_undecided(causes, outcomes)
     past = compare_with_previous(previous, facts, base) if previous is not None else None
     causes = rank_tried(causes, past) if past is not None else causes
     verdict = _verdict_of(causes, loss, undecided)
