@@ -61,7 +61,7 @@ def test_explain_rule_fact_topic_and_typo():
 #: Words that reports show, how what explains them begins, and what it says.
 EXPLAINED = (
     ("verdict", "### Verdict", "**undecided**"),
-    ("undecided", "### Verdict", "labelled samples that decide"),
+    ("undecided", "### Verdict", "samples that decide"),
     ("Severity", "### Severity", "`grave_share`"),
     ("harm", "### Harm", "`latent_gain_db`"),
     ("no accuracy cost yet", "### Harm", "fails no gate"),

@@ -342,7 +342,7 @@ def test_a_quantized_model_that_gives_no_numbers_is_harmed(patients: dict[str, P
     found = quantmedic.compare_weights(patients["float"], folder, tokens=patients["texts"])
     assert found.verdict == "degraded"
     text = render_markdown(build_context(found, {}))
-    assert "the quantized model predicts what is no number" in text and "with labels" not in text
+    assert "the quantized model predicts NaN" in text and "with labels" not in text
 
 
 def test_models_of_llama_cpp_are_run(tmp_path: Path) -> None:

@@ -241,7 +241,7 @@ class Carried:
 
     shares: Mapping[str, float]
 
-    def carried(self, suspects: Iterable[Suspect]) -> Mapping[str, float]:
+    def share_of_suspects(self, suspects: Iterable[Suspect]) -> Mapping[str, float]:
         return self.shares
 
     def report(self, suspects: Iterable[Suspect]) -> None:

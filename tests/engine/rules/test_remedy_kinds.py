@@ -68,7 +68,7 @@ def test_a_table_that_contradicts_itself_is_refused() -> None:
         "two rows": [FLOAT, FLOAT],
         "neither a change nor a trial": [replace(FLOAT, change=None)],
         "cannot be prescribed": [replace(recalibrate, bound="ranges")],
-        "no change": [replace(recalibrate, change=None, trial="float_set.float_set")],
+        "no change": [replace(recalibrate, change=None, trial="float_search.float_set")],
         "has no row": [replace(FLOAT, advised_as="double")],
     }.items():
         with pytest.raises(ValueError, match=message):
