@@ -451,11 +451,13 @@ def _import_record(source: Source, tensors: int, layers: int) -> ImportRecord:
     thresholds = [*imported.tensors, *imported.inputs]
     # A file that names layers with nothing but their types holds no errors.
     figures = _figures(imported.layers.values())
+    requests = imported.requests.names
     texts = [f"{name} {_setting_text(value)}" for name, value in options.items()]
     parts = [
         (f"settings: {_join_texts(texts)}", bool(options)),
         (f"thresholds of {_match_count(tensors, len(thresholds), 'tensor')}", bool(thresholds)),
         (f"{', '.join(figures)} of {_match_count(layers, len(imported.layers), 'layer')}", bool(figures)),
+        (f"requests for {len(requests)} named layers or tensors", bool(requests)),
     ]
     errors = set(figures) - _PLACEMENT
     lacks = {"settings": options, "thresholds": thresholds, "errors of layers": errors}
