@@ -36,6 +36,7 @@ PAGE = (ROOT / "manuals" / "general" / "trust.md").read_text(encoding="utf-8")
 ELSEWHERE = {
     "Compiled code that was kept": "tests/engine/test_cache_folder.py",
     "TensorFlow's converter": "tests/collectors/test_tensorflow_files.py",
+    "Extensions are code that you have installed": "tests/collectors/test_extensions.py",
     "Nothing in a report runs": "tests/browser/test_hostile.py",
     "A tokenizer runs in a process of its own": "tests/collectors/from_language_model/test_hostile_folders.py",
     "Nothing is measured for others": "tests/quantmedic/test_fresh_home.py",
