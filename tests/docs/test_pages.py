@@ -1,4 +1,4 @@
-"""The pages that are written for the site and the README: what they tell to type exists."""
+"""The pages for the site, the README and the manual's general pages: the commands on them exist."""
 
 import re
 import shlex
@@ -11,13 +11,15 @@ from quantmedic.cli.main import cli
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "pages").rglob("*.md"))]
-BLOCK = re.compile(r"^```(?:sh|sh run|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+MANUAL = sorted((ROOT / "manuals" / "general").glob("*.md"))
+BLOCK = re.compile(r"^```([\w ]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+TYPED = ("", "sh", "sh run", "console")
 
 
 def commands_on(page: Path) -> Iterator[list[str]]:
     """Words of each command of quantmedic, without its own name."""
-    for block in BLOCK.findall(page.read_text(encoding="utf-8")):
-        for line in block.splitlines():
+    for kind, block in BLOCK.findall(page.read_text(encoding="utf-8")):
+        for line in block.replace("\\\n", "").splitlines() if kind in TYPED else ():
             if line.removeprefix("$ ").startswith("quantmedic "):
                 yield shlex.split(line.removeprefix("$ "), comments=True)[1:]
 
@@ -31,7 +33,7 @@ def command_of(words: list[str]) -> tuple[click.Command | None, list[str]]:
 
 
 def test_commands_and_options_exist() -> None:
-    told = [words for page in PAGES for words in commands_on(page)]
+    told = [words for page in (*PAGES, *MANUAL) for words in commands_on(page)]
     assert len(told) > 30
     for words in told:
         command, given = command_of(words)
