@@ -375,7 +375,7 @@ def _search_lines(record: FallbackRecord) -> Iterator[str]:
     for fewer, more in record.reversals[:REVERSALS_SHOWN]:
         a, b = record.steps[fewer], record.steps[more]
         added = _list_names([visible(record.units[i], 40) for i in b.layers if i not in a.layers])
-        sizes = f"{len(a.layers)} layers in float: {_goal_value(record, a.value)}"
+        sizes = f"{count(len(a.layers), 'layer')} in float: {_goal_value(record, a.value)}"
         yield f"not monotone: {sizes}; with {added} in float too: {_goal_value(record, b.value)}, and more noise"
     if len(record.reversals) > REVERSALS_SHOWN:
         yield f"{len(record.reversals) - REVERSALS_SHOWN} more such pairs: --format json"

@@ -10,26 +10,26 @@ from quantmedic.reports.text import count, decibels, metric_label, metric_value,
 def fixed_lines(before: Diagnosis, after: Diagnosis, name: str) -> Iterator[str]:
     """Lines for the console: what the repaired model measures against the float one, before and after."""
     yield ""
-    yield f"{visible(name)}, diagnosed on the same {_judged_set(before)}: {before.verdict} -> {after.verdict}"
+    yield f"{visible(name)}, diagnosed on the same {_judged_set(before)}: {before.verdict} → {after.verdict}"
     metric = before.metrics.name
     if before.metrics.quantized_value is not None and after.metrics.quantized_value is not None:
         old, new, goal = (
             metric_value(value, metric)
             for value in (before.metrics.quantized_value, after.metrics.quantized_value, before.metrics.float_value)
         )
-        yield f"  {metric_label(metric):12} {old} -> {new}   float {goal}"
+        yield f"  {metric_label(metric):12} {old} → {new}   float {goal}"
     if before.model.output_agreement is not None and after.model.output_agreement is not None:
         old, new = (percent(d.model.output_agreement) for d in (before, after))
-        yield f"  {'agreement':12} {old} -> {new}"
+        yield f"  {'agreement':12} {old} → {new}"
     for old_output, new_output in zip(before.outputs, after.outputs, strict=False):
         old_db, new_db = (output.tensor.data.accumulated.sqnr_db for output in (old_output, new_output))
-        yield f"  {'output SQNR':12} {decibels(old_db)} -> {decibels(new_db)}   {visible(old_output.name or '')}"
+        yield f"  {'output SQNR':12} {decibels(old_db)} → {decibels(new_db)}   {visible(old_output.name or '')}"
     old_db, new_db = (diagnosis.model.output_worst_sqnr_db for diagnosis in (before, after))
     pooled = (before.model.output_sqnr_db, after.model.output_sqnr_db)
     if old_db is not None and new_db is not None and (old_db, new_db) != pooled:
-        yield f"  {'worst part':12} {decibels(old_db)} -> {decibels(new_db)}   of all outputs, columns and operands"
+        yield f"  {'worst part':12} {decibels(old_db)} → {decibels(new_db)}   of all outputs, columns and operands"
     old_causes, new_causes = (_serious(diagnosis) for diagnosis in (before, after))
-    yield f"  {'causes':12} {count(len(old_causes), 'cause')} -> {', '.join(new_causes) or 'none'}"
+    yield f"  {'causes':12} {count(len(old_causes), 'cause')} → {', '.join(new_causes) or 'none'}"
 
 
 def calibration_lines(before: Diagnosis) -> Iterator[str]:
@@ -43,7 +43,7 @@ def calibration_lines(before: Diagnosis) -> Iterator[str]:
     if (tried := run.trial.metric) is not None:
         old, new, goal = (metric_value(value, tried.name) for value in (tried.before, tried.after, tried.float_model))
         low, high = (signed_gain(value, tried.name) for value in (tried.low, tried.high))
-        yield f"  {metric_label(tried.name):12} of these {old} -> {new}   float {goal}   gain {low} … {high}"
+        yield f"  {metric_label(tried.name):12} of these {old} → {new}   float {goal}   gain {low} … {high}"
 
 
 def _judged_set(before: Diagnosis) -> str:

@@ -27,7 +27,7 @@ def test_the_prescription_is_carried_out_and_the_model_measured(tmp_path: Path) 
     data += ("-p", "representative.mean=0", "-p", "representative.std=1", "--samples", 128)
     done = run(DEMO / "float.onnx", DEMO / "int8.onnx", *data, "-o", fixed, "--report", report)
     assert done.returncode == 0, done.stderr
-    assert "degraded -> healthy" in done.stdout
+    assert "degraded → healthy" in done.stdout
     assert "made by its toolchain, as the prescription says" in done.stdout
     assert sorted(path.name for path in tmp_path.iterdir()) == ["fixed.onnx", "repair"]
     assert json.loads((report / "before" / "report.json").read_text())["prescription"]["grade"] == "executed"

@@ -153,7 +153,7 @@ def test_a_repair_shows_what_it_did_to_the_worst_part_of_the_outputs(diagnosis: 
         found.model_copy(update={"model": found.model.model_copy(update={"output_worst_sqnr_db": level})})
         for found, level in ((diagnosis, 0.0), (healthy, 29.6))
     )
-    assert "  worst part   0.0 dB -> 29.6 dB   of all outputs, columns and operands" in [
+    assert "  worst part   0.0 dB → 29.6 dB   of all outputs, columns and operands" in [
         *fixed_lines(before, after, "x")
     ]
 
