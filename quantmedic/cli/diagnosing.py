@@ -74,9 +74,10 @@ def demo(
     options = CollectOptions(data=replace(DataOptions(metric="top1", samples=data.samples), **embedded), proof=proof)
     diagnosis = _diagnose(float_model, quantized_model, options, judging, report)
     if report.output is not None and can_run(diagnosis):
-        run, again = write_example(report.output, float_model, embedded)
+        run, again, fix = write_example(report.output, float_model, quantized_model, embedded)
         print_line(f"run the prescription on these data: {run}")
         print_line(f"  then diagnose what it made: {again}")
+        print_line(f"  or let one command do both: {fix}")
 
 
 def _diagnose_language_model(healthy: bool, judging: Judging, report: ReportOptions) -> None:

@@ -1,4 +1,4 @@
-"""Files with which the prescription of an embedded patient runs: its float model and its data."""
+"""Files with which the prescription of an embedded patient runs: its models and its data."""
 
 import shlex
 import sys
@@ -13,16 +13,17 @@ from quantmedic.reports.sections.prescription_run import FILE
 FOLDER = "try"
 
 
-def write_example(report: Path, float_model: Path, data: DemoData) -> list[str]:
+def write_example(report: Path, float_model: Path, quantized_model: Path, data: DemoData) -> list[str]:
     """Write the files beside the prescription of a report.
 
     Args:
         report: Folder of the report, which holds ``prescription.py`` and the script that runs it.
         float_model: The float model.
+        quantized_model: The one that the report is about.
         data: The data of the patient.
 
     Returns:
-        The command that runs the prescription, and one that diagnoses what comes out.
+        The command that runs the prescription, one that diagnoses what comes out, and one that does both.
 
     Raises:
         OutputError: A file cannot be written.
@@ -31,6 +32,7 @@ def write_example(report: Path, float_model: Path, data: DemoData) -> list[str]:
     require_folder(folder, within=report)
     judged = data["preprocessing"]["validation"]
     save_content(float_model.read_bytes(), folder / "float.onnx")
+    save_content(quantized_model.read_bytes(), folder / "deployed.onnx")
     for role in ("representative", "validation"):
         save_content(data[role].read_bytes(), folder / f"{role}.npz")
     metric = f" --metric {data['metric']}" if "metric" in data else ""
@@ -41,7 +43,9 @@ def write_example(report: Path, float_model: Path, data: DemoData) -> list[str]:
         if values
     )
     run = shlex.join([sys.executable, f"../{FILE}", "float.onnx", "representative.npz", "int8.onnx"])
+    both = f"-r representative.npz -v validation.npz {options}{metric}"
     return [
         f"cd {shlex.quote(str(folder))} && {run}",
-        f"quantmedic diagnose float.onnx int8.onnx -r representative.npz -v validation.npz {options}{metric}",
+        f"quantmedic diagnose float.onnx int8.onnx {both}",
+        f"quantmedic fix float.onnx deployed.onnx {both} -o fixed.onnx",
     ]

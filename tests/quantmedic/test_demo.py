@@ -95,7 +95,7 @@ def test_causes_are_said_once_where_both_streams_lead_to_one_place(demo_folder, 
 @pytest.mark.parametrize("name", ["demo_folder", "detection_folder"])
 def test_the_prescription_runs_with_the_printed_command_and_heals(name, request, tmp_path):
     folder, done = request.getfixturevalue(name)
-    first, second = (line.split(": ", 1)[1] for line in done.stdout.splitlines()[-2:])
+    first, second, fix = (line.split(": ", 1)[1] for line in done.stdout.splitlines()[-3:])
     made = folder / "try" / "int8.onnx"
     assert not made.exists()
     assert f"&& {sys.executable} ../run.py float.onnx" in first, "bare python may be another one, without onnxruntime"
@@ -104,6 +104,7 @@ def test_the_prescription_runs_with_the_printed_command_and_heals(name, request,
     again = run(*second.split()[1:], "-o", str(tmp_path / "again"), cwd=folder / "try")
     assert again.returncode == 0, again.stderr
     assert json.loads((tmp_path / "again" / "report.json").read_text())["verdict"] == "healthy"
+    assert run(*fix.split()[1:], cwd=folder / "try").returncode == 0 and (folder / "try" / "fixed.onnx").is_file()
 
 
 def test_case_is_judged_again_without_models(demo_folder, tmp_path):
