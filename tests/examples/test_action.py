@@ -326,7 +326,7 @@ def test_a_regression_has_all_reports_and_annotates_its_policy(
     project: Callable[..., Path], runner: Callable[[Path], Runner]
 ) -> None:
     folder = project(healthy=False, policy=BUDGET.format(points=5.0))
-    done = runner(folder).run(MODELS | DATA | {"args": "--no-attribution"})
+    done = runner(folder).run(MODELS | DATA | {"args": "--verbose"})
     assert done.code == 1, done.log
     report = folder / "quantmedic-report"
     assert done.outputs == {

@@ -17,6 +17,9 @@ from seeds import Seeds
 
 from quantmedic.cli.main import main
 
+# An extension on the path is imported where nothing else recognizes a file; it shall write no bytecode there.
+sys.dont_write_bytecode = True
+
 Files = Mapping[str, str]
 Written = tuple[Files, Sequence[str], Sequence[str]]
 
