@@ -33,7 +33,7 @@ def test_the_metric_of_samples_that_did_not_calibrate_is_told() -> None:
         "these",
         "25.00",
         "%",
-        "->",
+        "→",
         "89.00",
         "%",
         "float",
