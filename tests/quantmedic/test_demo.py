@@ -81,7 +81,7 @@ def test_writes_all_files_and_one_warning_per_serious_cause(demo_folder):
 @pytest.mark.nightly
 def test_causes_are_said_once_where_both_streams_lead_to_one_place(demo_folder, tmp_path):
     folder, _ = demo_folder
-    command = [sys.executable, "-m", "quantmedic", "report", folder / "quantmedic.case", "-o", tmp_path / "again"]
+    command = [sys.executable, "-m", "quantmedic", "diagnose", folder / "quantmedic.case", "-o", tmp_path / "again"]
     log = tmp_path / "log"
     with log.open("w") as file:
         assert subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, check=False).returncode == 0

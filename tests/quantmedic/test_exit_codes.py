@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from builders.commands import run_quantmedic
-from builders.tiers import others_nightly
 from click.testing import CliRunner
 
 import quantmedic
@@ -207,7 +206,7 @@ STREAMS: list[tuple[str, int, Callable[["subprocess.CompletedProcess[str]"], boo
     ("$Q diagnose none.case 2> /dev/full", 2, lambda done: done.stdout == ""),
     ("$Q diagnose none.case 2>&-", 2, lambda done: done.stdout == ""),
     ("$Q explain --list rules <&- >&- 2>&-", 0, lambda done: True),
-    ("PYTHONIOENCODING=ascii $Q report 층", 2, lambda done: "\\uce35" in done.stderr),
+    ("PYTHONIOENCODING=ascii $Q diagnose 층.case", 2, lambda done: "\\uce35" in done.stderr),
     ("LC_ALL=C PYTHONUTF8=0 PYTHONCOERCECLOCALE=0 $Q explain index", 0, lambda done: done.stdout.isascii()),
 ]
 
@@ -224,7 +223,7 @@ def test_streams(tmp_path: Path, subtests: pytest.Subtests) -> None:
 
 @pytest.mark.nightly
 def test_a_closed_output_is_not_written_into_a_file(tmp_path: Path, patient_case: Path) -> None:
-    done = shell(f"$Q report {patient_case} -o report >&- 2>&-", tmp_path)
+    done = shell(f"$Q diagnose {patient_case} -o report >&- 2>&-", tmp_path)
     assert done.returncode == 0
     assert (tmp_path / "report" / "report.json").read_text().startswith("{")
 
@@ -291,9 +290,9 @@ def test_samples_beyond_reason_are_refused(tmp_path: Path, monkeypatch: pytest.M
     assert done.returncode == 2 and SAMPLES.variable in done.stderr
 
 
-@pytest.mark.parametrize("command", others_nightly(["diagnose", "check"]))
+@pytest.mark.thorough
 def test_an_interrupt_of_the_trials_leaves_the_report_and_says_so(
-    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stop(*arguments: object) -> None:
         raise KeyboardInterrupt
@@ -312,7 +311,7 @@ def test_an_interrupt_of_the_trials_leaves_the_report_and_says_so(
         "-p",
         "std=0.5",
     ]
-    words = [command, float_model, quantized, *given, "--prove"]
+    words = ["diagnose", float_model, quantized, *given, "--prove"]
     done = CliRunner().invoke(cli, [*map(str, words), "-o", str(tmp_path)])
     assert done.exit_code == 130 and "interrupted: not everything was tried" in done.stderr
     proof = read_case(tmp_path / "quantmedic.case").record.proof

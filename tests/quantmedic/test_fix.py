@@ -47,7 +47,7 @@ def test_what_no_repair_changes_is_told_with_what_to_do(tmp_path: Path) -> None:
     done = run(DEMO / "float.onnx", DEMO / "int8.onnx", *data, "-o", tmp_path / "fixed.onnx")
     assert done.returncode == 1 and not (tmp_path / "fixed.onnx").exists()
     said = " ".join(done.stdout.split())
-    assert "help: 1 of 64 samples of the validation set hold NaN or infinity: sample 5, counted from 0" in said
+    assert "help: 1 of 64 samples of the validation set contain NaN or infinity: sample 5, counted from 0" in said
     assert "put the named validation samples right, or leave them out, and judge again" in said
     assert "larger --budget" not in said
     report = json.loads((tmp_path / "repair" / "before" / "report.json").read_text())

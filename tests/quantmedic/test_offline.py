@@ -84,7 +84,7 @@ def test_what_a_configuration_names_is_neither_asked_for_nor_used(tmp_path: Path
     found = []
     for name, config in (("plain", sizes), ("naming", sizes | _NAMED)):
         made.write_folder(tmp_path / name, tensors, config, shards=1)
-        words = ("-m", "quantmedic", "weights", tmp_path / name, tmp_path / "int4", "--tokens", tmp_path / "ids.npy")
+        words = ("-m", "quantmedic", "diagnose", tmp_path / name, tmp_path / "int4", "--tokens", tmp_path / "ids.npy")
         done, seen = ask(tmp_path / f"{name}-run", *words, "-o", tmp_path / f"{name}-out", "--format", "json")
         assert done.returncode == 0, done.stderr
         assert not seen
