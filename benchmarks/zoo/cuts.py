@@ -331,3 +331,13 @@ def dense(patient: Patient, surgeon: Surgeon) -> list[Linear]:
     if not found:
         raise Inapplicable("no dense layer")
     return found
+
+
+def read_beside(surgeon: Surgeon, linear: Linear, extra: str, name: str) -> None:
+    """Let a layer read one further channel behind those of its input, with weights of zero."""
+    tensor = linear.node.input[0]
+    surgeon.add("Concat", [tensor, extra], name, surgeon.producer(extra), axis=surgeon.channel_axis(tensor))
+    linear.node.input[0] = name
+    weight = surgeon.constant(linear.weight)
+    zeros = np.zeros_like(np.take(weight, [0], linear.into))
+    surgeon.put(surgeon.own(linear, 1), np.concatenate([weight, zeros], linear.into))

@@ -681,18 +681,23 @@ def next_power_of_two(patient: Patient) -> Patient:
     return patient.with_(recipe=recipe)
 
 
+def _output_codes(surgeon: Surgeon) -> tuple[str, str, onnx.NodeProto]:
+    """The output, its codes as floats in place of its values, and the operator that made these, taken out."""
+    last, name = surgeon.producer(surgeon.output), surgeon.output
+    if last.op_type != "DequantizeLinear":
+        raise Inapplicable("the output is not quantized")
+    surgeon.graph.node.remove(last)
+    surgeon.add("Cast", [last.input[0]], f"{name}_codes", to=onnx.TensorProto.FLOAT)
+    return name, f"{name}_codes", last
+
+
 def zero_point_forgotten(patient: Patient) -> Patient:
     """The application multiplies the codes of the output by their scale and forgets the zero point."""
 
     def edit(_: Patient, surgeon: Surgeon) -> None:
-        last = surgeon.producer(surgeon.output)
-        if last.op_type != "DequantizeLinear":
-            raise Inapplicable("the output is not quantized")
-        scale = surgeon.constant(last.input[1]).reshape(())
-        codes, name = last.input[0], surgeon.output
-        surgeon.graph.node.remove(last)
-        surgeon.add("Cast", [codes], f"{name}_codes", to=onnx.TensorProto.FLOAT)
-        surgeon.add("Mul", [f"{name}_codes", surgeon.put(f"{name}_step", scale)], name)
+        name, codes, dequantize = _output_codes(surgeon)
+        scale = surgeon.constant(dequantize.input[1]).reshape(())
+        surgeon.add("Mul", [codes, surgeon.put(f"{name}_step", scale)], name)
 
     return patient.with_(recipe=replace(patient.recipe, activation="QUInt8", symmetric=True)).edited(edit)
 
@@ -857,14 +862,9 @@ def scale_forgotten(patient: Patient) -> Patient:
     """The application takes the zero point off the codes of the output and forgets the scale."""
 
     def edit(_: Patient, surgeon: Surgeon) -> None:
-        last = surgeon.producer(surgeon.output)
-        if last.op_type != "DequantizeLinear":
-            raise Inapplicable("the output is not quantized")
-        zero = surgeon.constant(last.input[2]).astype(np.float32).reshape(())
-        codes, name = last.input[0], surgeon.output
-        surgeon.graph.node.remove(last)
-        surgeon.add("Cast", [codes], f"{name}_codes", to=onnx.TensorProto.FLOAT)
-        surgeon.add("Sub", [f"{name}_codes", surgeon.put(f"{name}_middle", zero)], name)
+        name, codes, dequantize = _output_codes(surgeon)
+        zero = surgeon.constant(dequantize.input[2]).astype(np.float32).reshape(())
+        surgeon.add("Sub", [codes, surgeon.put(f"{name}_middle", zero)], name)
 
     return patient.edited(edit)
 

@@ -1,5 +1,6 @@
 """Faults of the representative set: the network and its weights are sound, the ranges are not."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -85,13 +86,18 @@ def channels_reversed(patient: Patient) -> Patient:
     return patient.with_(calibration=np.ascontiguousarray(reversed_, np.float32))
 
 
-def layout_mixed_up(patient: Patient) -> Patient:
-    """Channels last, read as if they came first, and normalized after that."""
+def _mixed_before_normalizing(patient: Patient, mix: Callable[[NDArray], NDArray]) -> Patient:
+    """Calibration pixels in another order, normalized with the numbers of the places that they took."""
     patient = with_colours(patient)
     mean, std = (np.array(v, np.float32).reshape(1, 3, 1, 1) for v in (SODIUM.mean, SODIUM.std))
     raw = patient.calibration * std + mean
-    mixed = np.ascontiguousarray(raw.transpose(0, 2, 3, 1)).reshape(raw.shape)
-    return patient.with_(calibration=((mixed - mean) / std).astype(np.float32))
+    mixed = np.ascontiguousarray(mix(raw)).reshape(raw.shape)
+    return patient.with_(calibration=np.ascontiguousarray((mixed - mean) / std, np.float32))
+
+
+def layout_mixed_up(patient: Patient) -> Patient:
+    """Channels last, read as if they came first, and normalized after that."""
+    return _mixed_before_normalizing(patient, lambda raw: raw.transpose(0, 2, 3, 1))
 
 
 def one_image_repeated(patient: Patient) -> Patient:
@@ -249,10 +255,7 @@ def deviation_forgotten(patient: Patient) -> Patient:
 
 def reversed_before_normalizing(patient: Patient) -> Patient:
     """Blue first, normalized with red's numbers: each channel also looks wrongly scaled."""
-    patient = with_colours(patient)
-    mean, std = (np.array(v, np.float32).reshape(1, 3, 1, 1) for v in (SODIUM.mean, SODIUM.std))
-    raw = patient.calibration * std + mean
-    return patient.with_(calibration=np.ascontiguousarray((raw[:, ::-1] - mean) / std, np.float32))
+    return _mixed_before_normalizing(patient, lambda raw: raw[:, ::-1])
 
 
 def planes_read_as_pixels(patient: Patient) -> Patient:
@@ -341,19 +344,12 @@ def another_frameworks_numbers(patient: Patient) -> Patient:
 
 def green_first(patient: Patient) -> Patient:
     """Green, blue, red, and each 0 … 255 divided by the deviation of the channel whose place it took."""
-    patient = with_colours(patient)
-    mean, std = (np.array(v, np.float32).reshape(1, 3, 1, 1) for v in (SODIUM.mean, SODIUM.std))
-    raw = patient.calibration * std + mean
-    return patient.with_(calibration=np.ascontiguousarray((raw[:, [1, 2, 0]] - mean) / std, np.float32))
+    return _mixed_before_normalizing(patient, lambda raw: raw[:, [1, 2, 0]])
 
 
 def rows_of_pixels(patient: Patient) -> Patient:
     """Each row of the picture was stored channel by channel, and read as if the picture had been."""
-    patient = with_colours(patient)
-    mean, std = (np.array(v, np.float32).reshape(1, 3, 1, 1) for v in (SODIUM.mean, SODIUM.std))
-    raw = patient.calibration * std + mean
-    mixed = np.ascontiguousarray(raw.transpose(0, 2, 1, 3)).reshape(raw.shape)
-    return patient.with_(calibration=np.ascontiguousarray((mixed - mean) / std, np.float32))
+    return _mixed_before_normalizing(patient, lambda raw: raw.transpose(0, 2, 1, 3))
 
 
 def padded_batches(patient: Patient) -> Patient:
@@ -469,11 +465,7 @@ def third_mean_from_beyond(patient: Patient) -> Patient:
 
 def columns_for_colours(patient: Patient) -> Patient:
     """Written column by column with all colours of each, and read as planes."""
-    patient = with_colours(patient)
-    mean, std = (np.array(v, np.float32).reshape(1, 3, 1, 1) for v in (SODIUM.mean, SODIUM.std))
-    raw = patient.calibration * std + mean
-    mixed = np.ascontiguousarray(raw.transpose(0, 3, 1, 2)).reshape(raw.shape)
-    return patient.with_(calibration=np.ascontiguousarray((mixed - mean) / std, np.float32))
+    return _mixed_before_normalizing(patient, lambda raw: raw.transpose(0, 3, 1, 2))
 
 
 def lead_in_only(patient: Patient) -> Patient:

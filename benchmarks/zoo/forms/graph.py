@@ -19,6 +19,7 @@ from ..cuts import (
     per_channel,
     picked,
     positive_spots,
+    read_beside,
     recoded,
     requantize,
     spots,
@@ -620,11 +621,7 @@ def coordinates_in_pixels(patient: Patient) -> Patient:
         first = surgeon.add("Slice", [tensor, *bounds], f"{mark}_first", surgeon.producer(tensor))
         blank = surgeon.add("Mul", [first, nothing], f"{mark}_blank", surgeon.producer(first))
         where = surgeon.add("Add", [blank, table], f"{mark}_where", surgeon.producer(blank))
-        surgeon.add("Concat", [tensor, where], mark, surgeon.producer(where), axis=axis)
-        linear.node.input[0] = mark
-        weight = surgeon.constant(linear.weight)
-        zeros = np.zeros_like(np.take(weight, [0], linear.into))
-        surgeon.put(surgeon.own(linear, 1), np.concatenate([weight, zeros], linear.into))
+        read_beside(surgeon, linear, where, mark)
         marks.append(mark)
     return patient.with_(model=surgeon.model).at(*marks)
 
@@ -693,11 +690,7 @@ def joined_with_their_sum(patient: Patient, amount: float) -> Patient:
         axes = surgeon.put(f"{linear.node.name}_axes", np.array([axis]))
         total = surgeon.add("ReduceSum", [tensor, axes], f"{mark}_sum", surgeon.producer(tensor), keepdims=1)
         count = surgeon.add("Mul", [total, gain], f"{mark}_count", surgeon.producer(total))
-        surgeon.add("Concat", [tensor, count], mark, surgeon.producer(count), axis=axis)
-        linear.node.input[0] = mark
-        weight = surgeon.constant(linear.weight)
-        zeros = np.zeros_like(np.take(weight, [0], linear.into))
-        surgeon.put(surgeon.own(linear, 1), np.concatenate([weight, zeros], linear.into))
+        read_beside(surgeon, linear, count, mark)
         marks.append(mark)
     return patient.with_(model=surgeon.model).at(*marks)
 
@@ -957,11 +950,7 @@ def coordinates_joined(patient: Patient, amount: float) -> Patient:
         one = surgeon.add("Slice", [tensor, *first], f"{mark}_one", surgeon.producer(tensor))
         empty = surgeon.add("Mul", [one, zeros], f"{mark}_empty", surgeon.producer(one))
         place = surgeon.add("Add", [empty, surgeon.put(f"{mark}_ramp", ramp)], f"{mark}_place", surgeon.producer(empty))
-        surgeon.add("Concat", [tensor, place], mark, surgeon.producer(place), axis=axis)
-        linear.node.input[0] = mark
-        weight = surgeon.constant(linear.weight)
-        few = np.zeros_like(np.take(weight, [0], linear.into))
-        surgeon.put(surgeon.own(linear, 1), np.concatenate([weight, few], linear.into))
+        read_beside(surgeon, linear, place, mark)
         marks.append(mark)
     return patient.with_(model=surgeon.model).at(*marks)
 
