@@ -12,15 +12,12 @@ from quantmedic.api.failed import collect_failed
 from quantmedic.api.inspection import inspect
 from quantmedic.api.judging import check_toolchain, judge
 from quantmedic.api.notebooks import Watching
-from quantmedic.api.options import DataSource, ModelSource
+from quantmedic.api.options import DataSource, ModelSource, options_of_failure
 from quantmedic.api.report import FORMATS, write_report
 from quantmedic.api.rulebase import load_rulebase
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import DataError
 from quantmedic.engine.rules.rulebase import RuleBase
-
-#: Arguments of ``collect`` that ``collect_failed`` takes too.
-_WITHOUT_MODEL = {"toolchain_logs", "preprocessing", "samples", "core_config", "mct_log"}
 
 
 def diagnose(
@@ -104,7 +101,7 @@ def _collect_failed(
             "there is no quantized model to judge on validation data",
             help="leave them out; what calibrated it goes with --representative",
         )
-    if useless := sorted(options.keys() - _WITHOUT_MODEL):
+    if useless := sorted(options.keys() - options_of_failure()):
         raise DataError(
             "there is no quantized model, which these options need", where=", ".join(useless), help="leave them out"
         )

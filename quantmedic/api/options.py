@@ -62,6 +62,7 @@ class Option:
         daily: ``--help`` shows it; others are in ``--help-all``.
         python: What the docstring says, where Python takes other values than the command line.
         instead: Why language models do not take it; empty where they do.
+        of_failure: It is taken where quantization failed and there is no quantized model.
         typed: The command line has it, too.
     """
 
@@ -72,6 +73,7 @@ class Option:
     daily: bool = False
     python: str = ""
     instead: str = ""
+    of_failure: bool = False
     typed: bool = True
 
 
@@ -93,6 +95,7 @@ class DataOptions:
             "DATA",
             daily=True,
             instead=f"{_TEXTS}; what calibrated the model is not read",
+            of_failure=True,
         ),
     ] = None
     validation: Annotated[
@@ -119,6 +122,7 @@ class DataOptions:
         Option(
             "At most this many samples of each data set.",
             instead="--text-length bounds the tokens of a text; give a file with fewer texts",
+            of_failure=True,
         ),
     ] = None
     preprocessing: Annotated[
@@ -133,6 +137,7 @@ class DataOptions:
             python='``quantmedic.Preprocessing`` of all data, or by role (``{"representative": …}``), for stored data '
             "that is not yet what the network wants: ``Preprocessing(scale=255, mean=(0.5,), std=(0.5,))``.",
             instead=_PREPARED,
+            of_failure=True,
         ),
     ] = field(default_factory=dict)
     metric: Annotated[
@@ -393,6 +398,7 @@ class ToolchainOptions:
             "--log --toolchain-log",
             "PATH",
             python="What the toolchain printed, as text files.",
+            of_failure=True,
         ),
     ] = ()
     mct_log: Annotated[
@@ -400,6 +406,7 @@ class ToolchainOptions:
         Option(
             "The folder given to ``mct.set_log_folder``, for the settings and for what the toolkit printed; one "
             "that is missing or belongs to another model causes a notice.",
+            of_failure=True,
             typed=False,
         ),
     ] = None
@@ -416,7 +423,9 @@ class ToolchainOptions:
     core_config: Annotated[
         object | None,
         Option(
-            "The ``mct.core.CoreConfig`` that Sony's toolkit quantized with: its settings are judged too.", typed=False
+            "The ``mct.core.CoreConfig`` that Sony's toolkit quantized with: its settings are judged too.",
+            of_failure=True,
+            typed=False,
         ),
     ] = None
 
@@ -610,3 +619,9 @@ class CollectOptions:
 def measuring_groups() -> list[type]:
     """The groups of one measurement."""
     return [type(group) for group in CollectOptions().groups.values()]
+
+
+def options_of_failure() -> set[str]:
+    """Names of the options that are taken where quantization failed and there is no quantized model."""
+    declared = [option for group in measuring_groups() for option in declared_options(group).items()]
+    return {name for name, option in declared if option.of_failure}

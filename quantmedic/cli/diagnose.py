@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from quantmedic.api.cases import holds_case, load_case
-from quantmedic.api.options import CollectOptions, RuleOptions
+from quantmedic.api.options import CollectOptions, RuleOptions, options_of_failure
 from quantmedic.cli.groups import Command
 from quantmedic.cli.options import (
     CONTEXT,
@@ -20,9 +20,6 @@ from quantmedic.cli.options import (
     rule_options,
 )
 from quantmedic.cli.reporting import open_judging, report_case
-
-#: Options of a measurement that say something of a float model whose quantization failed.
-_OF_A_FAILURE = {"toolchain_logs", "representative", "samples", "preprocessing"}
 
 
 @click.command(cls=Command, context_settings=CONTEXT)
@@ -82,4 +79,4 @@ def _refuse_without_model(context: click.Context, path: Path, options: CollectOp
             "failed, what the tool printed with --log FILE"
         )
     names = {*collect_options, "resume", "previous"}
-    refuse_options(context, names - _OF_A_FAILURE, "cannot be used without QUANT")
+    refuse_options(context, names - options_of_failure(), "cannot be used without QUANT")
