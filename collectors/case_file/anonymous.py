@@ -55,10 +55,16 @@ _COMPARED = re.compile(
 )
 #: Put in the place of prose, so that it stays known that something was said.
 LEFT_OUT = "left out of this case"
+
+
+def _fields_of_records(texts: Mapping[str, str]) -> Mapping[str, frozenset[str]]:
+    """Names of fields by record, each record's written as one text."""
+    return {record: frozenset(fields.split()) for record, fields in texts.items()}
+
+
 #: Texts that tools and formats define, by record; each stays where its words are public.
-WORDS: Mapping[str, frozenset[str]] = {
-    record: frozenset(fields.split())
-    for record, fields in {
+WORDS: Mapping[str, frozenset[str]] = _fields_of_records(
+    {
         "CaseRecord": "quantmedic_version metric",
         "ModelFacts": "framework format toolchain float_ends quantized_types runtime kernels_avoided_by",
         "KernelFacts": "op_type",
@@ -84,8 +90,8 @@ WORDS: Mapping[str, frozenset[str]] = {
         "TrialRecord": "kind",
         "ExecutionRecord": "toolchain version",
         "ImportRecord": "format toolchain",
-    }.items()
-}
+    }
+)
 #: Mappings whose keys are such texts.
 WORD_KEYS = {("ModelFacts", "float_nodes"), ("CaseRecord", "compared")}
 #: Names of changes, in texts or as keys of a mapping.
@@ -101,9 +107,8 @@ KEYS: Mapping[str, frozenset[str]] = {
 #: Texts that are public as a whole, or a name.
 PHRASES = {("ExecutionRecord", "titles")}
 #: Prose, code and lines of logs, which may quote anything.
-PROSE: Mapping[str, frozenset[str]] = {
-    record: frozenset(fields.split())
-    for record, fields in {
+PROSE: Mapping[str, frozenset[str]] = _fields_of_records(
+    {
         "SearchFacts": "target line",
         "FailureFacts": "subject line lines data_problem",
         "FloatFacts": "problem shape_error inputs",
@@ -117,8 +122,8 @@ PROSE: Mapping[str, frozenset[str]] = {
         "ImportRecord": "tells lacks unknown",
         "TextFacts": "beginning",
         "LanguageFacts": "activations cache not_simulated",
-    }.items()
-}
+    }
+)
 #: Options of a run that stay: numbers, choices and words.
 RUN_OPTIONS = frozenset(
     {
