@@ -7,7 +7,7 @@ from posixpath import dirname, join, normpath, relpath
 from docs.markdown import Page, anchor_of
 from quantmedic.engine.rules.rule import Rule
 from quantmedic.engine.rules.rulebase import RuleBase
-from quantmedic.reports.manual import glossary_page, name_examples
+from quantmedic.reports.manual import glossary_page
 
 _LINK = re.compile(r"\]\((?P<path>[^)#:\s]*\.md)(?P<anchor>#[^)]*)?\)")
 
@@ -18,7 +18,7 @@ def manual_pages(rules: RuleBase, manuals: Mapping[str, str]) -> dict[str, Page]
     found = {}
     for page, text in manuals.items():
         rule = known.get(page)
-        moved = name_examples(_with_links(text, page))
+        moved = _with_links(text, page)
         shown = _with_facts_of_rule(moved, rule, rules) if rule is not None else moved
         found[place_of(page)] = Page(shown, "Rules" if rule is not None else "Manual")
     return found | {"glossary.md": Page(glossary_page(), "Reference")}

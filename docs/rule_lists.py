@@ -22,7 +22,7 @@ def list_pages(rules: RuleBase) -> dict[str, Page]:
 def _rule_lines(rules: RuleBase) -> Iterator[str]:
     yield "# All rules"
     yield ""
-    yield f"{len(rules.rules)} rules judge the facts of a pair; each has a page with examples that run as tests."
+    yield f"{len(rules.rules)} rules judge the facts of a pair; each has a page, and examples that run as tests."
     families: dict[str, list[Rule]] = {}
     for rule in rules.rules:
         families.setdefault(rule.family, []).append(rule)

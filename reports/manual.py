@@ -17,8 +17,6 @@ EXTENSIONS = ("tables", "fenced_code", "footnotes", "def_list", "abbr", "sane_li
 SAFE_SCHEMES = ("", "http", "https", "mailto")
 UNREADABLE = "unreadable"
 HEADINGS = ("h1", "h2", "h3", "h4", "h5", "h6")
-EXAMPLE_FENCE = re.compile(r"^(?P<fence>`{3,}|~{3,})[ ]*(?P<lang>[\w+-]+)[ ]+(?P<kind>\w[^\n`]*)$", re.MULTILINE)
-EXAMPLES = {"fires": "Fires on these facts:", "silent": "Stays silent on these:"}
 
 
 def to_html(text: str, *, anchor: str = "", demote: int = 0, link: Callable[[str], str] = lambda target: target) -> str:
@@ -35,14 +33,9 @@ def to_html(text: str, *, anchor: str = "", demote: int = 0, link: Callable[[str
         extensions=[*EXTENSIONS, safety],
         output_format="html",
     )
-    html: str = converter.convert(name_examples(printable(text)))
+    html: str = converter.convert(printable(text))
     # A block that scrolls must be within reach of the keyboard. Text of the page holds no "<" that is not escaped.
     return html.replace("<pre>", '<pre tabindex="0">')
-
-
-def name_examples(text: str) -> str:
-    """The word after the language of a block, as a line above it: Markdown has no such fences."""
-    return EXAMPLE_FENCE.sub(_name_example, text)
 
 
 def glossary_page() -> str:
@@ -79,12 +72,6 @@ def _glossary_rows(scope: str) -> Iterable[str]:
         fact = field_info(info)
         description = fact.description.replace("|", "\\|").replace("*", "\\*").replace("<", "&lt;")
         yield f"| `{path}` | {description} | {fact.unit or ''} |"
-
-
-def _name_example(fence: re.Match[str]) -> str:
-    kind, _, rule = fence["kind"].strip().partition(" ")
-    said = EXAMPLES.get(kind, kind)
-    return f"\n*{f'{rule}: {said}' if rule else said}*\n\n{fence['fence']}{fence['lang']}"
 
 
 class _Safety(Extension):  # type: ignore[misc]  # python-markdown has no types

@@ -1,10 +1,10 @@
-"""Examples of a manual page: facts on which its rule fires or stays silent. The page is the test of its rule."""
+"""Examples of a rule: facts on which it fires or stays silent. They stand behind the rule in its file, and test it."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from pydantic import ValidationError
 
@@ -15,23 +15,23 @@ from quantmedic.engine.rules.conditions import Any_, Condition, Node, Not
 from quantmedic.engine.rules.evaluate import evaluate, holds, limit_of, look_up, subjects
 from quantmedic.engine.rules.rule import Rule
 from quantmedic.engine.rules.rulebase import RuleBase
+from quantmedic.engine.rules.yaml_files import lines_of_items, read_yaml
 from quantmedic.engine.text import suggest
-from quantmedic.engine.yaml_text import NotYaml, parse_yaml
 
 Kind = Literal["fires", "silent"]
-_EXAMPLE = re.compile(r"^```yaml (fires|silent)(?:[ \t]+([A-Z]\d{3}))?[ \t]*\n(.*?)^```", re.M | re.S)
 #: The first line of a page: the name of its cause, and the rules that it explains.
 _TITLE = re.compile(r"\A# \S+ \(([A-Z]\d{3}(?:, [A-Z]\d{3})*)\)$", re.M)
 
 
 @dataclass(frozen=True)
 class Example:
-    """One fenced block of a page: ``number`` counts its kind from 1, ``line`` is that of the fence."""
+    """Nested facts, and what they are about; ``number`` counts those of its kind from 1, ``line`` is in the file."""
 
     kind: Kind
     number: int
     line: int
-    text: str
+    about: str
+    facts: Mapping[str, object]
 
 
 @dataclass(frozen=True)
@@ -76,42 +76,38 @@ def explained_rules(page: str) -> tuple[str, ...]:
     return tuple(title[1].split(", ")) if title else ()
 
 
-def page_examples(page: str, rule: str | None = None) -> list[Example]:
-    """Examples of a manual page in their order.
+def rule_examples(rule: Rule) -> list[Example]:
+    """Examples of a rule in their order; a rule that was read from no file has none.
 
-    Args:
-        page: The page in Markdown.
-        rule: Id of a rule; leaves out blocks that name another, as in ``yaml fires W013``. None keeps all.
+    Raises:
+        RuleError: They are no YAML, or no list of mappings with one of ``fires`` and ``silent``; names the line.
+        LimitError: They are too large or too deep.
     """
+    if rule.path is None:
+        return []
+    items = read_yaml(rule.path, part=1)
+    if items is None:
+        return []
+    if not isinstance(items, list):
+        raise RuleError("examples are a list, each with `fires:` or `silent:` and facts", where=str(rule.path))
     found: list[Example] = []
-    for match in _EXAMPLE.finditer(page):
-        if rule is not None and match[2] not in (None, rule):
-            continue
-        kind: Kind = "fires" if match[1] == "fires" else "silent"
+    for item, line in zip(items, lines_of_items(rule.path), strict=True):
+        kind, facts = _kind_and_facts(item, f"{rule.path}:{line}")
         number = 1 + sum(example.kind == kind for example in found)
-        found.append(Example(kind, number, page.count("\n", 0, match.start()) + 1, match[3]))
+        found.append(Example(kind, number, line, str(item.get("about", "")), facts))
     return found
 
 
-def example_values(example: Example, page: str = "page") -> dict[str, object]:
-    """The nested facts of an example as they are written; ``page`` is named in errors.
-
-    Raises:
-        RuleError: The block is not a YAML mapping; names the line.
-        LimitError: It is too large or too deep.
-    """
-    where = f"{page}:{example.line}"
-    try:
-        values = parse_yaml(example.text, where)
-    except NotYaml as error:
-        line = example.line + (error.line or 0)
-        raise RuleError(f"an example is not valid YAML: {error.problem}", where=f"{page}:{line}") from error
-    if not isinstance(values, dict):
-        raise RuleError(f"an example is a mapping of facts, not {values!r}", where=where)
-    return values
+def _kind_and_facts(item: object, where: str) -> tuple[Kind, dict[str, object]]:
+    kinds = [kind for kind in get_args(Kind) if isinstance(item, dict) and kind in item]
+    if not isinstance(item, dict) or len(kinds) != 1 or item.keys() - {*kinds, "about"}:
+        raise RuleError("an example has one of `fires` and `silent`, and may have `about`", where=where)
+    if not isinstance(facts := item[kinds[0]], dict):
+        raise RuleError(f"an example is a mapping of facts, not {facts!r}", where=where)
+    return kinds[0], facts
 
 
-def example_case(rule: Rule, values: Mapping[str, object], where: str = "page") -> CaseFacts:
+def example_case(rule: Rule, values: Mapping[str, object], where: str = "") -> CaseFacts:
     """The facts of an example as a case with one subject of the rule's scope.
 
     Raises:
@@ -134,13 +130,13 @@ def example_case(rule: Rule, values: Mapping[str, object], where: str = "page") 
         raise RuleError(f"unknown fact {path!r} in an example{_nearest(path, known)}", where=where) from error
 
 
-def run_example(rule: Rule, example: Example, base: RuleBase, page: str = "page") -> Outcome:
+def run_example(rule: Rule, example: Example, base: RuleBase) -> Outcome:
     """Judge an example by its rule: ``fires`` has to fire, ``silent`` has to be silent by decision.
 
     Raises:
-        RuleError: The example cannot be read.
+        RuleError: A fact of it is unknown, or has a value that it cannot have.
     """
-    case = example_case(rule, example_values(example, page), f"{page}:{example.line}")
+    case = example_case(rule, example.facts, f"{rule.path}:{example.line}")
     better = tuple(other for other in base.rules if other.id in rule.yields_to)
     result = evaluate(base.model_copy(update={"rules": (rule, *better)}), case)[0]
     wanted = ("fired",) if example.kind == "fires" else ("passed", "not-applicable")

@@ -1,4 +1,4 @@
-"""What is wrong with a rule that loads: it can never fire, says the same twice, or has no page that tests it.
+"""What is wrong with a rule that loads: it can never fire, says the same twice, or lacks a page or examples.
 
 A rule fires where one branch of its disjunctive normal form is true. Every condition narrows what its fact can still
 be: an interval, a set of choices, known or not. A branch that leaves nothing for a fact is dead.
@@ -15,14 +15,14 @@ from pydantic.fields import FieldInfo
 
 from quantmedic.engine.case.fact_base import declared_unit
 from quantmedic.engine.case.facts import fact_paths
-from quantmedic.engine.input_files import read_text
-from quantmedic.engine.reading_limits import YAML_BYTES
+from quantmedic.engine.errors import RuleError
 from quantmedic.engine.rules.conditions import COMPARISONS, Any_, Condition, Node, Not, number_of
 from quantmedic.engine.rules.evaluate import limit_of
-from quantmedic.engine.rules.examples import page_examples
+from quantmedic.engine.rules.examples import Kind, rule_examples
 from quantmedic.engine.rules.remedies import Remedy
 from quantmedic.engine.rules.rule import FAMILIES, SERIOUS, Rule, message_fields
 from quantmedic.engine.rules.rulebase import RuleBase
+from quantmedic.engine.rules.yaml_files import read_part
 from quantmedic.engine.yaml_text import compose_yaml
 
 Level = Literal["error", "warning"]
@@ -255,7 +255,7 @@ def lint(base: RuleBase, pages: Mapping[str, str], builtin: RuleBase | None = No
     remarks: list[Remark] = []
     for rule in base.rules:
         if rule.id not in granted:
-            found = [*_logic(rule, base), *_wording(rule, builtin), *_page(rule, pages.get(rule.id))]
+            found = [*_logic(rule, base), *_wording(rule, builtin), *_page(rule, pages.get(rule.id)), *_examples(rule)]
             remarks += sorted(found, key=lambda remark: remark.level)
     return [*remarks, *_unused_definitions(base, builtin)] if builtin is not None else remarks
 
@@ -388,17 +388,27 @@ def _page(rule: Rule, page: str | None) -> Iterable[Remark]:
             rule.id,
             "it has no page",
             (beside,),
-            "write one with examples: quantmedic explain --new-rule --help",
+            "write one that says what is wrong and what to do: quantmedic explain --new-rule NAME shows the form",
         )
         return
-    kinds = {example.kind for example in page_examples(page, rule.id)}
-    for kind, does in (("fires", "fires"), ("silent", "stays silent")):
-        if kind not in kinds:
-            help_ = f"add a block that begins with ```yaml {kind} and holds facts on which the rule {does}"
-            yield Remark("error", rule.id, f"its page has no example on which it {does}", _path(rule), help_)
     first = page.lstrip().partition("\n")[0]
     if not (first.startswith("# ") and rule.id in first):
         yield _warn(rule, "its page does not begin with its name", help_=f"begin with: # {rule.name} ({rule.id})")
+
+
+def _examples(rule: Rule) -> Iterable[Remark]:
+    """One example of each kind is required of a rule that stands in a file."""
+    if rule.path is None:
+        return
+    try:
+        kinds = {example.kind for example in rule_examples(rule)}
+    except RuleError:
+        return  # Said where they are run.
+    words: dict[Kind, str] = {"fires": "it fires", "silent": "it stays silent"}
+    for kind, does in words.items():
+        if kind not in kinds:
+            help_ = f"add one behind a line `---` at the end of the rule: - {kind}: {{FACT: VALUE}}"
+            yield Remark("error", rule.id, f"it has no example on which {does}", _path(rule), help_)
 
 
 def _unused_definitions(base: RuleBase, builtin: RuleBase) -> Iterable[Remark]:
@@ -461,7 +471,7 @@ def _condition_places(rule: Rule) -> tuple[str, ...]:
     """``file:line: text`` of the rule's conditions in their order; empty for a rule that is in no file."""
     if rule.path is None:
         return ()
-    text = read_text(rule.path, YAML_BYTES)
+    text = read_part(rule.path, 0)
     document = compose_yaml(text, rule.path)
     assert document is not None  # the rule was read from it
     parts = {key.value: value for key, value in document.value}

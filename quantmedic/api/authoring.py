@@ -11,7 +11,7 @@ from quantmedic.engine.case.facts import Scope, fact_paths
 from quantmedic.engine.errors import OutputError, RuleError
 from quantmedic.engine.output_files import write_file
 from quantmedic.engine.rules.conditions import COMPARISONS
-from quantmedic.engine.rules.examples import Example, Outcome, Reason, page_examples, read_page, run_example
+from quantmedic.engine.rules.examples import Outcome, Reason, read_page, rule_examples, run_example
 from quantmedic.engine.rules.lint import Remark, lint
 from quantmedic.engine.rules.load import load_rules
 from quantmedic.engine.rules.rule import Rule
@@ -34,21 +34,16 @@ when:
     - {{fact: {asked}}}
 message: "{words}"
 remedies: [{remedy}]
+---
+# Facts on which the rule fires, and close ones on which it stays silent.
+- fires: {{{fires}}}
+- about: A close miss
+  silent: {{{silent}}}
 """
 _PAGE = """\
 # {name} ({id})
 
 What it is, why it hurts, what to do, and when not to.
-
-```yaml fires
-{fires}
-```
-
-A close miss:
-
-```yaml silent
-{silent}
-```
 """
 
 
@@ -73,7 +68,7 @@ class _Sketch:
         path, _, state = self.asked.partition(", is: ")
         head, _, rest = path.partition(".")
         other = f"{head}: {{{rest}: {state}}}" if rest else f"{head}: {state}"
-        return f"{self.fact.partition('.')[0]}: {nested}\n{other}"
+        return f"{self.fact.partition('.')[0]}: {nested}, {other}"
 
 
 _SKETCHES: dict[Scope, _Sketch] = {
@@ -113,7 +108,7 @@ class Tested:
 
     @property
     def failed(self) -> int:
-        """Examples that say otherwise than the page, and a page that cannot be read."""
+        """Examples on which the rule does something else, and one that cannot be read."""
         return sum(not outcome.passed for outcome in self.outcomes) + (self.error is not None)
 
 
@@ -145,10 +140,11 @@ def new_rule(name: str, folder: Path, *, code: str | None = None, scope: Scope =
         if code == rule.id or name == rule.name:
             raise RuleError(f"{rule.id} {rule.name} is a built-in rule", help="choose another name, and ids with U")
     sketch = _SKETCHES[scope]
-    fields = {"id": code, "name": name, "scope": scope, **vars(sketch)}
+    facts = {"fires": sketch.facts(sketch.bad), "silent": sketch.facts(sketch.good)}
+    fields = {"id": code, "name": name, "scope": scope, **vars(sketch), **facts}
     texts = {
         folder / f"{code}.yaml": _RULE.format(**fields),
-        folder / f"{code}.md": _PAGE.format(**fields, fires=sketch.facts(sketch.bad), silent=sketch.facts(sketch.good)),
+        folder / f"{code}.md": _PAGE.format(**fields),
     }
     for path in texts:
         if path.exists():
@@ -191,19 +187,17 @@ def lint_rules(folders: Sequence[Path]) -> tuple[RuleBase, list[Rule], list[Rema
 
 
 def run_examples(base: RuleBase, rules: Iterable[Rule]) -> list[Tested]:
-    """Run the examples on the pages of rules."""
-    rules = list(rules)
-    pages = _pages(rules)
-    return [_test_rule(rule, page_examples(pages.get(rule.id, ""), rule.id), base) for rule in rules]
+    """Run the examples of rules."""
+    return [_test_rule(rule, base) for rule in rules]
 
 
-def _test_rule(rule: Rule, examples: Iterable[Example], base: RuleBase) -> Tested:
+def _test_rule(rule: Rule, base: RuleBase) -> Tested:
     outcomes: list[Outcome] = []
-    for example in examples:
-        try:
-            outcomes.append(run_example(rule, example, base, str(_page_path(rule))))
-        except RuleError as error:
-            return Tested(rule, tuple(outcomes), error)
+    try:
+        for example in rule_examples(rule):
+            outcomes.append(run_example(rule, example, base))
+    except RuleError as error:
+        return Tested(rule, tuple(outcomes), error)
     return Tested(rule, tuple(outcomes))
 
 
@@ -225,7 +219,7 @@ def remark_lines(remark: Remark) -> list[str]:
 
 
 def outcome_line(outcome: Outcome) -> str:
-    """One example: whether it says what the page says, and the facts that decided."""
+    """One example: whether the rule does what it says, and the facts that decided."""
     example = outcome.example
     decided = [_reason(reason) for reason in outcome.reasons]
     more = f" and {len(decided) - REASONS_SHOWN} more" if len(decided) > REASONS_SHOWN else ""

@@ -44,13 +44,11 @@ class AuthoringOptions:
     ] = None
     new_rule: Annotated[
         str | None,
-        Option("Write a small rule and its page with examples, ready to be edited.", takes="NAME", daily=True),
+        Option("Write a small rule with examples and its page, ready to be edited.", takes="NAME", daily=True),
     ] = None
     test_rules: Annotated[
         Sequence[Path],
-        Option(
-            "Check the rules of this folder, and run the examples on their pages; repeat.", takes="FOLDER", daily=True
-        ),
+        Option("Check the rules of this folder, and run their examples; repeat.", takes="FOLDER", daily=True),
     ] = ()
     scope: Annotated[
         Scope | None, Option("What --new-rule ranges over, or --list facts shows. [default: layer, or all]", daily=True)
@@ -134,7 +132,9 @@ def _list_thresholds(base: RuleBase) -> None:
 def _write_rule(name: str, scope: Scope, output: Path) -> None:
     rule, page = new_rule(name, output, scope=scope)
     print_line(f"wrote {rule} and {page}")
-    print_line(f"edit {rule.name}: conditions, message and remedies; {page.name}: the text, and facts as examples")
+    print_line(
+        f"edit {rule.name}: conditions, message, remedies and examples; {page.name}: what is wrong and what to do"
+    )
     print_line(f"facts: quantmedic explain --list facts --scope {scope}")
     print_line(f"next: quantmedic explain --test-rules {output}")
 

@@ -39,6 +39,10 @@ when:
     - any: [{fact: producer, in: [Conv, Gemm]}, {not: {fact: model.harmed, is: true}}]
 message: "its own grid leaves {data.rounding.sqnr_db:.1f} dB"
 remedies: [keep-layers-float]
+---
+- fires: {data: {rounding: {sqnr_db: 12.5}}, producer: Conv, model: {harmed: true}}
+- about: A close miss
+  silent: {data: {rounding: {sqnr_db: 25.5}}, model: {harmed: true}}
 """
 FUNCTIONS = """\
 import numpy as np
@@ -56,17 +60,6 @@ PAGE = """\
 # wide-x (U001)
 
 Text with a [link](https://example.org) and `code`.
-
-```yaml fires
-data: {rounding: {sqnr_db: 12.5}}
-producer: Conv
-model: {harmed: true}
-```
-
-```yaml silent
-data: {rounding: {sqnr_db: 25.5}}
-model: {harmed: true}
-```
 """
 THRESHOLDS = """\
 activation_zscore: 16

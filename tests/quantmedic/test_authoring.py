@@ -86,17 +86,17 @@ def test_contradiction_with_an_example_fails_and_tells_the_facts(folder: Path) -
 
 @pytest.mark.thorough
 def test_facts_that_an_example_lacks_or_misspells_are_named(folder: Path) -> None:
-    page = (folder / "U001.md").read_text()
-    edit(folder / "U001.md", "{rounding: {sqnr_db: 25.5}}", "{max: 3}")
+    rule = (folder / "U001.yaml").read_text()
+    edit(folder / "U001.yaml", "{rounding: {sqnr_db: 25.5}}", "{max: 3}")
     done = call("--test-rules", folder)
     assert done.exit_code == 1
     assert "FAIL  silent example 1 is not judged: it lacks weight.rounding.sqnr_db" in done.output
-    (folder / "U001.md").write_text(page)
-    edit(folder / "U001.md", "sqnr_db: 25.5", "sqnr: 25.5")
+    (folder / "U001.yaml").write_text(rule)
+    edit(folder / "U001.yaml", "sqnr_db: 25.5", "sqnr: 25.5")
     done = call("--test-rules", folder)
     assert done.exit_code == 1
     assert "unknown fact 'weight.rounding.sqnr' in an example; did you mean 'weight.rounding.sqnr_db'?" in done.output
-    assert "U001.md:12" in done.output
+    assert "U001.yaml:16" in done.output
 
 
 @pytest.mark.thorough
@@ -182,10 +182,10 @@ def test_list_still_stands_without_a_subcommand(folder: Path) -> None:
 
 @pytest.mark.thorough
 def test_rule_on_the_manual_page_passes(tmp_path: Path) -> None:
-    """The rule that is shown loads, can fire, agrees with its page, and is short."""
+    """The rule that is shown loads, can fire, agrees with its examples, and is short."""
     text = MANUAL.read_text(encoding="utf-8")
     (rule,) = re.findall(r"^```yaml\n(id: .*?)^```", text, re.M | re.S)
-    (page,) = re.findall(r"^````markdown\n(.*?)^````", text, re.M | re.S)
+    (page,) = re.findall(r"^```markdown\n(.*?)^```", text, re.M | re.S)
     (tmp_path / "U001.yaml").write_text(rule)
     (tmp_path / "U001.md").write_text(page)
     base, own, remarks = lint_rules([tmp_path])

@@ -601,7 +601,7 @@ def manuals() -> dict[str, str]:
         "narrower keep two levels. See [too few samples](D001.md) and [preprocessing](general/preprocessing.md).\n\n"
         "## What to do\n\n| ratio | worst channel |\n|--:|--:|\n| 16 | 19 dB |\n| 64 | 10 dB |\n\n"
         "1. Give every channel its own scale.\n2. Or equalize the channels first.\n\n"
-        "```yaml fires\nweight: {quantizer: {granularity: per_tensor}, channel_range_ratio: 37.2}\n```\n\n"
+        "```python\nquantize(per_channel=True)\n```\n\n"
         "References: [arXiv:1806.08342](https://arxiv.org/abs/1806.08342).\n",
         "D001": "# D001 too-few-samples\n\nBack to [the weights](W001.md#what-to-do).\n",
         "general/preprocessing": "# Preprocessing\n\nBoth pipelines must be alike, see [W001](../W001.md).\n",

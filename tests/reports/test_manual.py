@@ -52,12 +52,6 @@ def test_pages_keep_their_markdown() -> None:
         assert part in html
 
 
-def test_examples_are_named() -> None:
-    html = to_html("text\n```yaml fires\na: 1\n```\n\n```yaml silent\na: 2\n```\n")
-    assert "Fires on these facts:" in html and "Stays silent on these:" in html
-    assert html.count('<pre tabindex="0">') == 2
-
-
 def test_embedded_pages_share_a_document() -> None:
     html = to_html("# Top\n\n[down](#what-to-do)\n\n## What to do\n", anchor="manual-W001", demote=2)
     assert '<h3 id="manual-W001-top">' in html

@@ -105,7 +105,7 @@ def test_a_rule_s_help_is_its_page_without_links_to_files_that_are_not_there(
     rules = {rule["id"]: rule for rule in run_of(render_sarif(checked, manuals))["tool"]["driver"]["rules"]}
     page = rules["W001"]["help"]["markdown"]
     assert "See too few samples and preprocessing." in page
-    assert "[arXiv:1806.08342](https://arxiv.org/abs/1806.08342)" in page and "```yaml fires" in page
+    assert "[arXiv:1806.08342](https://arxiv.org/abs/1806.08342)" in page and "```python" in page
     described = rules["W001"]["fullDescription"]["text"]
     assert described == (
         "A per-tensor scale is set by the widest channel. Channels 148 times narrower keep two levels. See too few "

@@ -1,7 +1,7 @@
-"""The rule base as a whole: every rule, remedy, threshold and hint, checked against its manual page."""
+"""The rule base as a whole: every rule, remedy, threshold and hint, checked against its examples and its page."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from quantmedic.engine.diagnosis.advice import advise
 from quantmedic.engine.diagnosis.snippets import render_snippet, render_snippets
 from quantmedic.engine.rules.conditions import All, Any_, Condition
 from quantmedic.engine.rules.evaluate import Finding, Unknown, evaluate, render_message
-from quantmedic.engine.rules.examples import example_case, example_values, explained_rules, page_examples
+from quantmedic.engine.rules.examples import Example, example_case, explained_rules, rule_examples
 from quantmedic.engine.rules.lint import lint
 from quantmedic.engine.rules.load import load_rules
 from quantmedic.engine.rules.remedies import EACH_FIELDS, NAME_FIELDS, Remedy
@@ -28,7 +28,7 @@ MANUALS = Path(str(files("quantmedic.manuals")))
 BASE = load_rules([RULES_FOLDER])
 RULES = {rule.id: rule for rule in BASE.rules}
 ROOT = Path(__file__).parents[2]
-HEADINGS = ["Detection", "Fix", "Examples", "References"]
+HEADINGS = ["Detection", "Fix", "References"]
 LINK = re.compile(r"\]\(([^)#:]+\.md)\)")
 NUMERIC = ("gt", "ge", "lt", "le")
 GENERAL = {path.stem for path in (MANUALS / "general").glob("*.md")}
@@ -81,22 +81,22 @@ def page(rule: Rule) -> str:
     return PAGES[rule.id]
 
 
-def examples(rule: Rule, kind: str) -> list[tuple[int, dict[str, Any]]]:
-    """Number and facts of the examples of a page."""
-    return [(each.number, example_values(each)) for each in page_examples(page(rule), rule.id) if each.kind == kind]
+def examples(rule: Rule, kind: str) -> list[Example]:
+    """Examples of a rule of one kind."""
+    return [example for example in rule_examples(rule) if example.kind == kind]
 
 
-def judge(rule: Rule, facts: dict[str, Any]) -> Any:
+def judge(rule: Rule, facts: Mapping[str, Any]) -> Any:
     better = tuple(other for other in BASE.rules if other.id in rule.yields_to)
     return evaluate(BASE.model_copy(update={"rules": (rule, *better)}), example_case(rule, facts))[0]
 
 
-def without(facts: dict[str, Any], path: str) -> dict[str, Any]:
+def without(facts: Mapping[str, Any], path: str) -> dict[str, Any]:
     """A copy of nested facts that lacks one dotted path."""
     head, _, rest = path.partition(".")
     if not rest:
         return {key: value for key, value in facts.items() if key != head}
-    return facts | {head: without(facts.get(head) or {}, rest)}
+    return {**facts, head: without(facts.get(head) or {}, rest)}
 
 
 def positive(node: Any) -> list[Condition]:
@@ -143,15 +143,12 @@ def test_rule_and_cause_have_one_name_or_the_page_names_both() -> None:
 
 
 def test_a_page_explains_the_rules_of_its_title() -> None:
-    """Its first rule names the file. Where there are several, all are of one cause, and examples name theirs."""
+    """Its first rule names the file. Where there are several, all are of one cause."""
     for path in sorted(MANUALS.glob("[A-Z][0-9]*.md")):
         text = path.read_text(encoding="utf-8")
         explained = [RULES[code] for code in explained_rules(text)]
         assert explained and explained[0].id == path.stem, path
         assert len({rule.cause for rule in explained}) == 1, path
-        named = re.findall(r"^```yaml (?:fires|silent) (\S+)$", text, re.M)
-        assert set(named) == ({rule.id for rule in explained} if len(explained) > 1 else set()), path
-        assert not (len(explained) > 1 and re.search(r"^```yaml (?:fires|silent)$", text, re.M)), path
 
 
 def test_message_states_the_problem() -> None:
@@ -197,32 +194,32 @@ def test_rule_fires_on_its_examples_and_not_without_what_they_rest_on() -> None:
     def wrong(rule: Rule) -> Iterator[object]:
         required = {condition.fact for condition in positive(rule.when)}
         asked = {condition.fact for condition in rule.conditions() if condition.op == "known"}
-        for number, facts in examples(rule, "fires"):
-            result = judge(rule, facts)
+        for example in examples(rule, "fires"):
+            result = judge(rule, example.facts)
             if result.verdict != "fired":
-                yield number, result.verdict
+                yield example.number, result.verdict
                 continue
             (finding,) = result.findings
             if not finding.message or "{" in finding.message:
-                yield number, finding.message
+                yield example.number, finding.message
             if finding.by_experiment:
                 continue  # The symptom is judged without it, and was not seen.
             for fact in {e.fact for e in finding.evidence if e.op in NUMERIC and e.fact in required}:
-                rest = judge(rule, without(facts, fact))
+                rest = judge(rule, without(example.facts, fact))
                 allowed = {"not-judged", *(("passed", "not-applicable") if fact in asked else ())}
                 named = fact in asked or all(fact in unknown.missing for unknown in rest.unknown)
                 if rest.verdict not in allowed or not named:
-                    yield number, f"without {fact}", rest.verdict, rest.unknown
+                    yield example.number, f"without {fact}", rest.verdict, rest.unknown
 
     assert not of_each(wrong)
 
 
 def test_silent_examples_are_silent_by_decision() -> None:
     def wrong(rule: Rule) -> Iterator[object]:
-        for number, facts in examples(rule, "silent"):
-            result = judge(rule, facts)
+        for example in examples(rule, "silent"):
+            result = judge(rule, example.facts)
             if result.verdict not in ("passed", "not-applicable"):
-                yield number, result.verdict, [unknown.missing for unknown in result.unknown]
+                yield example.number, result.verdict, [unknown.missing for unknown in result.unknown]
 
     assert not of_each(wrong)
 

@@ -1,4 +1,4 @@
-"""Rules that can never fire, say the same twice, or have no page that tests them."""
+"""Rules that can never fire, say the same twice, or lack a page or examples."""
 
 import itertools
 from pathlib import Path
@@ -17,7 +17,7 @@ from quantmedic.engine.rules.remedies import Remedy
 from quantmedic.engine.rules.rule import Rule
 from quantmedic.engine.rules.rulebase import RuleBase, Threshold
 
-PAGE = "# some-defect (U001)\n\n```yaml fires\na: 1\n```\n\n```yaml silent\na: 2\n```\n"
+PAGE = "# some-defect (U001)\n"
 THRESHOLDS = {"ten": 10.0, "never": float("inf")}
 HARMED = {"fact": "model.harmed", "is": True}
 RATIO, SHARE, BITS, OP = "weight.channel_range_ratio", "output.data.clipping.share", "weight.quantizer.bits", "op_type"
@@ -178,11 +178,9 @@ def test_name_of_a_builtin_rule_is_taken() -> None:
     assert "W001 is called 'some-defect' already" in found.message
 
 
-def test_page_and_both_kinds_of_examples_are_wanted() -> None:
+def test_a_page_is_wanted() -> None:
     ask = {"fact": RATIO, "gt": 3}
     assert [r.message for r in remarks(ask, page=None)] == ["it has no page"]
-    (found,) = remarks(ask, PAGE.partition("```yaml silent")[0])
-    assert (found.level, found.message) == ("error", "its page has no example on which it stays silent")
     (found,) = remarks(ask, PAGE.replace("# some-defect (U001)", "# Something"))
     assert (found.level, found.message) == ("warning", "its page does not begin with its name")
 
@@ -230,10 +228,12 @@ def test_errors_name_file_and_lines(tmp_path: Path) -> None:
         "when:\n  all:\n    - {fact: weight.max, gt: 3}\n    - any:\n        - fact: weight.max\n          lt: 2\n"
         "        - not: {fact: weight.max, ge: 1}\n"
         "where: {fact: op_type, is: Conv}\nmessage: '{weight.max}'\nremedies: [some-remedy]\n"
+        "---\n- silent: {op_type: Add}\n"
     )
-    found = lint(load_rules([tmp_path]), {"U001": PAGE})
-    places = [place.removeprefix(str(path)) for place in found[0].where]
+    refused, example = lint(load_rules([tmp_path]), {"U001": PAGE})
+    places = [place.removeprefix(str(path)) for place in refused.where]
     assert places == [":9: - {fact: weight.max, gt: 3}", ":11: - fact: weight.max"]
+    assert (example.level, example.message) == ("error", "it has no example on which it fires")
 
 
 # The reasoning, against every combination of values
