@@ -24,7 +24,7 @@ from quantmedic.api.rulebase import load_rulebase
 pytestmark = pytest.mark.nightly
 
 ROOT = Path(__file__).parents[2]
-VERSION = "0.1"
+VERSION = "0.2"
 #: The page of an older version, which was there before.
 OLDER = '<!doctype html><html lang="en"><head><title>0.0</title></head><body><p>0.0</p></body></html>'
 #: Bytes that a first visit may move, uncompressed.

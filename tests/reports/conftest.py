@@ -370,7 +370,7 @@ def judge(facts: CaseFacts, base: RuleBase | None = None) -> Diagnosis:
         ),
         lambda change, outcome: repaired,
         provenance=Provenance(
-            version="0.1.0",
+            version="0.2.0",
             warnings=("2 tensors were not observed: exposing them changed the output",),
             run={
                 "versions": {"onnxruntime": "1.31.1", "onnx": "1.23.2"},

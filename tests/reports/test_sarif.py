@@ -50,7 +50,7 @@ def test_what_github_requires_is_there_and_not_empty(checked: Diagnosis, manuals
     run = run_of(text)
     assert json.loads(text)["version"] == "2.1.0" and json.loads(text)["$schema"].endswith("sarif-schema-2.1.0.json")
     driver = run["tool"]["driver"]
-    assert driver["name"] == "quantmedic" and driver["version"] == "0.1.0"
+    assert driver["name"] == "quantmedic" and driver["version"] == "0.2.0"
     assert all(strings(run)), "GitHub takes an empty text for a missing one"
     for rule in driver["rules"]:
         assert rule["id"] and rule["help"]["text"]
