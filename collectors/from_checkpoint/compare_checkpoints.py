@@ -17,7 +17,6 @@ from quantmedic.collectors.from_checkpoint.checkpoint_name import architecture_o
 from quantmedic.collectors.from_checkpoint.checkpoint_pair import Layer, Pair, differs
 from quantmedic.collectors.from_checkpoint.checkpoint_record import record_of
 from quantmedic.collectors.from_checkpoint.containers import Opened, open_both
-from quantmedic.collectors.from_checkpoint.core_ml.package import names_by_underscores
 from quantmedic.collectors.from_checkpoint.layers.layer_facts import Measured, measure_packed, measure_values
 from quantmedic.collectors.from_checkpoint.layers.output_gains import ChannelGains
 from quantmedic.collectors.from_checkpoint.packed.packed_layer import PackedLayer, Settings, UnreadableLayerError
@@ -98,7 +97,7 @@ def collect_checkpoints(
     """Compare the weights of two checkpoints, tensor by tensor.
 
     Args:
-        float_path: File, folder of shards or package with the float weights.
+        float_path: File or folder of shards with the float weights.
         quantized_path: The same with the quantized ones.
         version: Version of quantmedic, for the record.
         threads: Processor threads; all cores up to 8 by default.
@@ -207,9 +206,7 @@ def _names_by_float_name(floats: Checkpoint, quantized: Checkpoint, layers: Iter
     layers = set(layers)
     own = {name for name in quantized.tensors if not belongs(name, layers)}
     own |= {f"{base}.weight" if base else "weight" for base in layers}
-    spelled = names_by_underscores(floats.tensors)
-    choices = [match_names(floats.tensors, own), {spelled.get(name, name): name for name in own}]
-    return max(choices, key=lambda names: sum(name in floats.tensors for name in names))
+    return match_names(floats.tensors, own)
 
 
 def _compare_tensor(name: str, pair: Pair, workers: ThreadPoolExecutor) -> list[Layer]:

@@ -1,4 +1,4 @@
-"""The containers that checkpoints come in: safetensors files, packages of Core ML, and GGUF files of llama.cpp.
+"""The containers that checkpoints come in: safetensors files and GGUF files of llama.cpp.
 
 Experts that one tensor holds become a layer each, in both checkpoints: GPT-OSS stores MXFP4 ``…_blocks`` ``[experts,
 outputs, groups, 16]`` and ``…_scales`` of all experts of a layer, while the float model has ``[experts, inputs,
@@ -9,7 +9,6 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from quantmedic.collectors.from_checkpoint.core_ml.package import is_core_ml, open_core_ml
 from quantmedic.collectors.from_checkpoint.gguf.checkpoint import is_gguf, open_gguf
 from quantmedic.collectors.from_checkpoint.packed.packed_layer import PackedLayer, Settings
 from quantmedic.collectors.from_checkpoint.packed.packed_weights import packed_layers
@@ -50,8 +49,6 @@ def open_both(float_path: Path, quantized_path: Path) -> tuple[Opened, Opened]:
 
 def _open_container(path: Path, floats: Collection[str] | None = None) -> Opened:
     """One checkpoint; ``floats`` are names of Hugging Face that a GGUF file is to get."""
-    if is_core_ml(path):
-        return open_core_ml(path)
     if is_gguf(path):
         return open_gguf(path, floats)
     checkpoint = open_checkpoint(path)
@@ -65,8 +62,6 @@ def is_checkpoint(path: Path) -> bool:
 
 def framework_of(path: Path) -> str:
     """What the report calls the container."""
-    if is_core_ml(path):
-        return "coreml"
     return "gguf" if is_gguf(path) else "safetensors"
 
 

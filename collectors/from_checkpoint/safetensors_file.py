@@ -42,6 +42,11 @@ _MODELOPT = "hf_quant_config.json"
 _NETWORKS = (".onnx", ".tflite", ".xml")
 #: Models that are files, by which a folder is not called.
 _FILES = (".gguf", *_NETWORKS)
+_CORE_ML = ".mlpackage"
+_FROM_CORE_ML = (
+    "save the weights of both as safetensors, by the same names: decompress_weights and get_weights_metadata of "
+    "coremltools.optimize.coreml give those of the compressed one"
+)
 #: Bytes of each tensor that tell checkpoints of one architecture apart.
 _FINGERPRINT = 4096
 _HALF_MAGNITUDE, _HALF_INFINITY = np.uint16(0x7FFF), 0x7C00
@@ -236,6 +241,8 @@ def _checkpoint_files(path: Path) -> tuple[Path, ...]:
         raise ModelError("the checkpoint is no .safetensors file", where=str(path), help=told)
     if not path.is_dir():
         raise ModelError("no such checkpoint", where=str(path), help="give a .safetensors file or a folder with shards")
+    if path.suffix == _CORE_ML:
+        raise ModelError("packages of Core ML are not read", where=str(path), help=_FROM_CORE_ML)
     if (path / INDEX).is_file():
         return _shards_of_index(path / INDEX)
     found = tuple(sorted(path.glob("*.safetensors")))

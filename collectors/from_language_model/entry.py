@@ -13,7 +13,7 @@ from quantmedic.engine.errors import ModelError
 
 
 class _Checkpoints:
-    """Checkpoints of transformers, llama.cpp and Core ML, and modules of transformers; see ``Checkpoints``."""
+    """Checkpoints of transformers and llama.cpp, and modules of transformers; see ``Checkpoints``."""
 
     def recognizes(self, path: object) -> bool:
         """By name; every folder is taken for one."""

@@ -58,7 +58,7 @@ EACH_FIELDS = {"layer": "layers", "node": "nodes", "tensor": "tensors", "quantiz
 #: Modules of language models in memory: what is known of them, and what writes them, is as of their files.
 TRANSFORMERS = "transformers"
 #: Frameworks of models that are files of weights alone: toolchains have to say that they write them.
-WEIGHT_FILES = ("safetensors", "gguf", "coreml", TRANSFORMERS)
+WEIGHT_FILES = ("safetensors", "gguf", TRANSFORMERS)
 
 
 class Snippet(Data):

@@ -35,12 +35,11 @@ def compare_weights(
 ) -> Diagnosis:
     """Find out what quantization did to the weights of a model that need not fit into memory.
 
-    Both arguments are a ``.safetensors`` file, a folder with one or several of them, a ``.gguf`` file, or a package of
-    Core ML. The quantized weights may be packed by GPTQ, AWQ or compressed-tensors, plain int8 or float8 with scales
-    (compressed-tensors, bitsandbytes, torchao), small floats (NVFP4, MXFP4, MXFP6, MXFP8, NF4), real numbers that were
-    rounded, blocks of llama.cpp, or what coremltools compressed. Whether an error of the weights does harm cannot be
-    told from weights: rules that need it are not judged, unless ``tokens`` are given: then both language models are run
-    on them.
+    Both arguments are a ``.safetensors`` file, a folder with one or several of them, or a ``.gguf`` file. The quantized
+    weights may be packed by GPTQ, AWQ or compressed-tensors, plain int8 or float8 with scales (compressed-tensors,
+    bitsandbytes, torchao), small floats (NVFP4, MXFP4, MXFP6, MXFP8, NF4), real numbers that were rounded, or blocks of
+    llama.cpp. Whether an error of the weights does harm cannot be told from weights: rules that need it are not judged,
+    unless ``tokens`` are given: then both language models are run on them.
 
     Args:
         float_weights: The weights before quantization.

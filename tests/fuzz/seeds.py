@@ -280,7 +280,7 @@ def _tokenizer() -> dict[str, Any]:
 
 
 def _weights(folder: Path) -> Seeds:
-    """A layer of 64 x 64 weights as two safetensors folders, packages of Core ML and GGUF files."""
+    """A layer of 64 x 64 weights as two safetensors folders, and GGUF files."""
     name = "model.layers.0.mlp.up_proj"
     values = random(9, 64, 64)
     codes, scale, zero = checkpoints.quantize(values, 4, 32, symmetric=False)
@@ -293,8 +293,4 @@ def _weights(folder: Path) -> Seeds:
         written = checkpoints.write_folder(folder / kind, tensors, json.loads(text), shards=1)
         found |= {f"{kind}/{path.name}": path.read_bytes() for path in sorted(written.iterdir())}
     found |= {f"{kind}.gguf": (RECORDINGS / f"gguf/{kind}.gguf").read_bytes() for kind in ("f16", "q4_0")}
-    core_ml = RECORDINGS / "coreml"
-    for kind in ("float", "int4_blocks", "palette2_groups", "sparse_palette4"):
-        parts = (path for path in sorted((core_ml / f"{kind}.mlpackage").rglob("*")) if path.is_file())
-        found |= {str(path.relative_to(core_ml)): path.read_bytes() for path in parts}
     return found

@@ -282,12 +282,6 @@ def _checkpoints(seeds: Seeds) -> Iterator[Target]:
     compare = (f"diagnose f16.gguf q4_0.gguf --weights-only {_ONE} {_JSON}",)
     for changed in gguf:
         yield Target("GGUF", 1, gguf, changed, files.mutate_gguf, compare)
-    for kind in ("int4_blocks", "palette2_groups", "sparse_palette4"):
-        own = {name: name for name in seeds if name.startswith(("float.mlpackage/", f"{kind}.mlpackage/"))}
-        for changed in (name for name in own if name.startswith(kind)):
-            mutate = mutate_json if changed.endswith("json") else mutate_bytes
-            command = f"diagnose float.mlpackage {kind}.mlpackage --weights-only --threads 1 -o out/r --format json"
-            yield Target("Core ML", 0.3, own, changed, mutate, (command,))
 
 
 def _language_models(seeds: Seeds) -> Iterator[Target]:

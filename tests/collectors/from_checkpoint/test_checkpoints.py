@@ -363,6 +363,8 @@ def test_bad_folders_are_said(float_folder: Path, tmp_path: Path) -> None:
     assert "pickled weights could run any code" in message(tmp_path)
     (tmp_path / "x.onnx").write_bytes(b"")
     assert "no .safetensors file" in message(tmp_path / "x.onnx")
+    (tmp_path / "x.mlpackage").mkdir()
+    assert "save the weights of both as safetensors" in message(tmp_path / "x.mlpackage")
     assert "two networks are compared by: quantmedic diagnose" in message(tmp_path / "x.onnx")
     folder = made.write_folder(tmp_path / "twice", FLOATS)
     next(folder.glob("*.safetensors")).unlink()

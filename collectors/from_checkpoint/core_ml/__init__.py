@@ -1,1 +1,0 @@
-"""Packages of Core ML: the program and its weights, read without running them."""
