@@ -1,6 +1,6 @@
 """Trials: the quantized model run again with something in float, on a few of the texts."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -63,7 +63,7 @@ class Bench:
 
     Attributes:
         run: Both models on these texts, as they were run.
-        rooms: Places for the hidden states; trials that are finished in their work are not made again.
+        rooms: Places for the hidden states.
         before: Divergence of each of these texts with all that is quantized, summed over its tokens, in nats.
         progress: Called after every block that is run again.
     """
@@ -85,23 +85,12 @@ class Bench:
         """Tokens that are predicted."""
         return sum(len(ids) - 1 for ids in self.run.texts)
 
-    def with_heads(self, step: str, heads: tuple[Head, Head]) -> Floats:
-        """Divergence of each text with other output layers behind the same blocks; see ``with_weights``."""
-        return self._once(step, lambda: self.run.score(heads))
-
     def with_weights(
-        self,
-        step: str,
-        weights: Weights,
-        simulation: Simulation,
-        *,
-        first: int = 0,
-        heads: tuple[Head, Head] | None = None,
+        self, weights: Weights, simulation: Simulation, *, first: int = 0, heads: tuple[Head, Head] | None = None
     ) -> Floats:
         """Divergence of each text that is left, summed over its tokens, in nats.
 
         Args:
-            step: Name of the trial, by which a run that was interrupted in it finds what is finished.
             weights: Of the model that is run in place of the quantized one.
             simulation: What is quantized beside the weights.
             first: The first block in which it is another one, where what goes into it was kept.
@@ -112,19 +101,10 @@ class Bench:
         """
         run, rooms = self.run, self.rooms
         behind = rooms.behind(len(run.skeleton.layers))
+        run_alone(run.skeleton, weights, run.texts, rooms, simulation, self.progress, first=first)
         tried = replace(run, states=States(run.states.floats, behind), spans=(run.spans[0], spans_of(run.texts)))
-
-        def compute() -> Scores:
-            run_alone(
-                run.skeleton, weights, run.texts, rooms, simulation, self.progress, step=f"{step}_blocks", first=first
-            )
-            return tried.score(heads)
-
-        return self._once(step, compute)
+        return tried.score(heads).divergence
 
     def mean(self, divergence: Floats) -> float:
         """Of a token, in nats."""
         return float(divergence.sum() / self.tokens)
-
-    def _once(self, step: str, compute: Callable[[], Scores]) -> Floats:
-        return np.array(self.rooms.work.once(step, lambda: compute().divergence.tolist()), np.float64)

@@ -162,35 +162,27 @@ def run_blocks(
         skeleton: The network without weights.
         sides: Weights of the float and of the quantized model.
         texts: Token ids.
-        rooms: Places for the hidden states; blocks that are finished in their work are not run again.
+        rooms: Places for the hidden states.
         simulation: What is quantized beside the weights.
         progress: Called after every block.
 
     Raises:
         ModelError: Weights are missing or cannot be read, or a block cannot be run.
     """
-    spans, count, work = spans_of(texts), len(skeleton.layers), rooms.work
-    found = [BlockFacts.model_validate(block) for block in work.get("blocks", ())]
-    front = work.get("front")
-    if found:
-        progress("blocks", len(found), count)
-    if "norm" not in work:
-        positions = Positions.of_texts([len(ids) for ids in texts])
-        if not found:
-            front = _run_both_fronts(skeleton, sides, texts, rooms, positions)
-        calls = Calls(skeleton, sides[1])
-        for index in range(len(found), count):
-            found.append(_run_block(skeleton, index, sides, spans, rooms, calls, simulation, positions))
-            _keep_block(rooms, front, found)
-            progress("blocks", index + 1, count)
-        ends = rooms.before(count), rooms.behind(count)
-        for weights, before, behind in (
-            (sides[0], ends[0].floats, ends[1].floats),
-            (sides[1], ends[0].quantized, ends[1].quantized),
-        ):
-            _run_norm(skeleton, weights, spans, before, behind)
-        rooms.flush()
-        work.keep(norm=True)
+    spans, count = spans_of(texts), len(skeleton.layers)
+    positions = Positions.of_texts([len(ids) for ids in texts])
+    front, calls = _run_both_fronts(skeleton, sides, texts, rooms, positions), Calls(skeleton, sides[1])
+    found: list[BlockFacts] = []
+    most = -math.inf
+    for index in range(count):
+        found.append(_run_block(skeleton, index, sides, spans, rooms, calls, simulation, positions))
+        if (noise := found[-1].own_noise or 0.0) > most:
+            most = noise
+            rooms.keep_before(index)
+        progress("blocks", index + 1, count)
+    before, behind = rooms.before(count), rooms.behind(count)
+    _run_norm(skeleton, sides[0], spans, before.floats, behind.floats)
+    _run_norm(skeleton, sides[1], spans, before.quantized, behind.quantized)
     return Noises(front, with_shares(found))
 
 
@@ -212,17 +204,6 @@ def states_behind_norm(skeleton: Skeleton, rooms: Rooms) -> States:
     return rooms.behind(len(skeleton.layers))
 
 
-def _keep_block(rooms: Rooms, front: float | None, found: Sequence[BlockFacts]) -> None:
-    """The last of these blocks is finished, and so is what it has written."""
-    noises = [block.own_noise or 0.0 for block in found]
-    worst = max(range(len(found)), key=noises.__getitem__)
-    if worst == len(found) - 1:
-        rooms.keep_before(worst)
-    rooms.flush()
-    rooms.work.keep(front=front, blocks=[block.model_dump() for block in found])
-    rooms.forget_before(worst)
-
-
 def run_alone(
     skeleton: Skeleton,
     weights: Weights,
@@ -231,7 +212,6 @@ def run_alone(
     simulation: Simulation,
     progress: Progress,
     *,
-    step: str,
     first: int = 0,
 ) -> None:
     """Run the quantized model with other weights, or with else quantized; what comes of it is left behind the norm.
@@ -243,24 +223,20 @@ def run_alone(
         rooms: Places for the hidden states; what comes out of the norm is left in ``rooms.behind`` the last block.
         simulation: What is quantized beside the weights.
         progress: Called after every block.
-        step: Name of this run, under which its finished blocks are counted.
         first: The block from which on the run is another one: what goes into it was kept. 0 for all.
 
     Raises:
         ModelError: See ``run_blocks``.
     """
-    spans, count, work = spans_of(texts), len(skeleton.layers), rooms.work
-    done = work.get(step, first)
-    if done > count:
-        return
-    if done == 0:
+    spans, count = spans_of(texts), len(skeleton.layers)
+    if first == 0:
         run_front(skeleton, weights, texts, rooms.before(0))
     calls = Calls(skeleton, weights)
-    for index in range(done, count):
+    for index in range(first, count):
         layer = skeleton.layers[index]
         name = skeleton.name_of(layer)
         is_first = first > 0 and index == first
-        before, places = (rooms.kept_before(first), rooms.spans) if is_first else (rooms.before(index), spans)
+        before, places = (rooms.rooms.kept, rooms.spans) if is_first else (rooms.before(index), spans)
         behind = rooms.behind(index)
         with load_weights(layer, name, weights, skeleton.device), simulate(layer, name, simulation):
             for place, span in zip(places, spans, strict=True):
@@ -268,12 +244,8 @@ def run_alone(
                 behind[span] = _call(layer, name, inputs, calls.of(len(inputs))[index])
                 let_go(before)
                 let_go(behind)
-        rooms.flush()
-        work.keep(**{step: index + 1})
         progress("blocks", index + 1, count)
     _run_norm(skeleton, weights, spans, rooms.before(count), rooms.behind(count))
-    rooms.flush()
-    work.keep(**{step: count + 1})
 
 
 def _run_norm(skeleton: Skeleton, weights: Weights, spans: Sequence[slice], before: Values, behind: Values) -> None:

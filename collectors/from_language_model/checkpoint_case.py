@@ -1,7 +1,5 @@
 """What running both language models adds to the case of their checkpoints."""
 
-from collections.abc import Sequence
-from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -26,23 +24,21 @@ from quantmedic.collectors.from_language_model.scheme_scales import (
     misfit_inputs,
     misfit_scales,
 )
-from quantmedic.collectors.from_language_model.scores import Scores
 from quantmedic.collectors.from_language_model.skeleton import Skeleton, build_skeleton
 from quantmedic.collectors.from_language_model.tokens import (
     LENGTH,
-    Ids,
     TokenSource,
     longest_text,
     name_of_texts,
     read_texts,
     spans_of,
 )
-from quantmedic.collectors.from_language_model.unfinished import hash_of_texts, open_work, state_of_files
 from quantmedic.collectors.from_torch.devices import PROCESSOR, enough_memory, exact_products, title_of, usable_device
 from quantmedic.engine.case.facts import LanguageFacts, MetricFacts
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import ModelError
 from quantmedic.engine.offline import offline
+from quantmedic.engine.output_files import scratch_folder
 
 _HOW = "both models were run with weights as float32 numbers, those of the quantized one dequantized"
 #: Tokens that are looked at in one go.
@@ -57,9 +53,7 @@ def with_language(
     length: int | None = None,
     threads: int | None = None,
     device: str | None = None,
-    unfinished: Path | None = None,
     progress: Progress = no_progress,
-    announce: Announce = no_announcement,
 ) -> Case:
     """The case with what both models predict of the texts.
 
@@ -70,9 +64,7 @@ def with_language(
         length: Tokens that are used of each text; 512 by default.
         threads: Processor threads of torch.
         device: Where both models run, by its name in torch; the processor by default.
-        unfinished: See ``run_language_models``.
         progress: Called after every block.
-        announce: See ``run_language_models``.
 
     Raises:
         QuantmedicError: torch cannot use the device, the models cannot be built or run, or the texts cannot be read.
@@ -85,10 +77,7 @@ def with_language(
         length=length or LENGTH,
         threads=threads,
         device=place,
-        unfinished=unfinished,
-        release=case.record.quantmedic_version,
         progress=progress,
-        announce=announce,
         note=notes.append,
     )
     record = case.record
@@ -130,10 +119,7 @@ def run_language_models(
     length: int = LENGTH,
     threads: int | None = None,
     device: torch.device = PROCESSOR,
-    unfinished: Path | None = None,
-    release: str = "",
     progress: Progress = no_progress,
-    announce: Announce = no_announcement,
     note: Announce = no_announcement,
 ) -> tuple[LanguageFacts, MetricFacts]:
     """Run both models on the same texts, block by block, with the weights of the checkpoints as float32 numbers.
@@ -148,11 +134,7 @@ def run_language_models(
         threads: Processor threads of torch; as many as it takes by default.
         device: Where blocks run and predictions are compared, with float32 numbers multiplied with all their bits. One
             block and some rows of both output layers are there at a time. Weights are dequantized by the processor.
-        unfinished: Folder that keeps what is finished where the run is interrupted, and from which the same run goes
-            on; by default nothing is kept.
-        release: Version of quantmedic: another one does not go on from the work of this one.
         progress: Called after every block.
-        announce: Is told where a run goes on, or begins anew.
         note: Is told what a report has to say of how texts were read.
 
     Returns:
@@ -160,14 +142,12 @@ def run_language_models(
 
     Raises:
         QuantmedicError: ``transformers`` is missing, the network cannot be built or run, texts cannot be read, or the
-            memory of the device does not suffice.
-        InterruptedRun: Ctrl-C, and something is kept.
+            memory of the device or the room on disk does not suffice.
     """
     if threads is not None:
         torch.set_num_threads(threads)
     opened = open_both(float_path, quantized_path)
-    folder = float_path if float_path.is_dir() else float_path.parent
-    skeleton = build_skeleton(folder, Held.of(opened[0][0]), device)
+    skeleton = build_skeleton(float_path if float_path.is_dir() else float_path.parent, Held.of(opened[0][0]), device)
     sides = _values_of_both(skeleton, opened, float_path)
     asked = asked_simulation(skeleton, sides[1])
     vocabulary, width = shape_of_head(skeleton)
@@ -175,13 +155,12 @@ def run_language_models(
     texts = read_texts(tokens, float_path, vocabulary, length=length, note=note)
     heads = head_of(skeleton, sides[0]), head_of(skeleton, sides[1])
     count = sum(map(len, texts))
-    plan = _plan_of((float_path, quantized_path), texts, device, release)
-    with enough_memory(device), exact_products(), open_work(unfinished, plan, announce) as work:
-        rooms = Rooms.in_work(work, count, width, chosen_experts(skeleton.model.config))
+    with enough_memory(device), exact_products(), scratch_folder() as folder:
+        rooms = Rooms.in_folder(folder, count, width, chosen_experts(skeleton.model.config))
         spans = spans_of(texts)
         run = Run(skeleton, texts, states_behind_norm(skeleton, rooms), (spans, spans), heads, asked.simulation)
         noises = run_blocks(skeleton, sides, texts, rooms, run.simulation, progress)
-        scores = Scores(**work.arrays("scores", lambda: vars(run.score())))
+        scores = run.score()
         _refuse_no_numbers(run.states.floats, float_path)
         found = language_facts(scores, texts, vocabulary, noises)
         found = found.model_copy(update=_said_of(asked) | worst_texts(found.kl_by_text, texts, float_path))
@@ -195,17 +174,6 @@ def run_language_models(
         if found.token_scales_share is not None:
             found = found.model_copy(update=misfit_inputs(skeleton, sides[1], found.blocks))
     return found, perplexity_facts(scores)
-
-
-def _plan_of(paths: Sequence[Path], texts: Sequence[Ids], device: torch.device, release: str) -> dict[str, object]:
-    """All that the results depend on, by the word that is said where it has changed."""
-    return {
-        "files": state_of_files(paths),
-        "texts": hash_of_texts(texts),
-        "threads": torch.get_num_threads(),
-        "devices": title_of(device),
-        "releases": [release, torch.__version__, version("transformers")],
-    }
 
 
 def _values_of_both(

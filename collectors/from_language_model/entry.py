@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from quantmedic.collectors.data.progress import Announce, Progress
+from quantmedic.collectors.data.progress import Progress
 from quantmedic.collectors.from_checkpoint.compare_checkpoints import OpenedPair, collect_checkpoints, open_checkpoints
 from quantmedic.collectors.from_checkpoint.containers import is_checkpoint
 from quantmedic.collectors.measure.checkpoints import Checkpoints, Elsewhere
@@ -57,9 +57,7 @@ class _Checkpoints:
         length: int | None,
         threads: int | None,
         device: str | None,
-        unfinished: Path | None,
         progress: Progress,
-        announce: Announce,
     ) -> Case:
         """Run both, block by block."""
         with _torch_needed():
@@ -73,9 +71,7 @@ class _Checkpoints:
             length=length,
             threads=threads,
             device=device,
-            unfinished=unfinished,
             progress=progress,
-            announce=announce,
         )
 
     def compare_modules(

@@ -36,12 +36,12 @@ def try_parts(
     update: dict[str, float | None] = {}
     float_heads = run.heads[0], run.heads[0]
     if _has_other_head(run):
-        update["head_gain"] = Gain.of(bench.before, bench.with_heads("head", float_heads)).share
+        update["head_gain"] = Gain.of(bench.before, run.score(float_heads).divergence).share
     if (share_of_front or 0.0) > TRIED_SHARE:
         mixed = MixedValues(sides[1], sides[0], (f"{run.skeleton.name_of(run.skeleton.embedding)}.",))
         # Tied, both are one tensor, and it is mended in both places.
         is_tied = bool(getattr(run.skeleton.model.config, "tie_word_embeddings", False))
-        left = bench.with_weights("embedding", mixed, run.simulation, heads=float_heads if is_tied else None)
+        left = bench.with_weights(mixed, run.simulation, heads=float_heads if is_tied else None)
         update["embedding_gain"] = Gain.of(bench.before, left).share
     update |= _try_routers(bench, sides, found)
     update |= try_sources(bench, sides[1], found)
@@ -59,7 +59,7 @@ def _try_routers(
         return {}
     first = next((k for k, block in enumerate(found.blocks) if _is_within(routers, f"{block.name}.")), 0)
     mixed = MixedValues(sides[1], sides[0], tuple(f"{router}." for router in routers))
-    left = bench.with_weights("routers", mixed, bench.run.simulation, first=bench.rooms.first_of_trial(first))
+    left = bench.with_weights(mixed, bench.run.simulation, first=bench.rooms.first_of_trial(first))
     return {"router_gain": Gain.of(bench.before, left).share}
 
 
@@ -84,7 +84,7 @@ def _is_within(names: list[str], prefix: str) -> bool:
 def _try_worst(bench: Bench, sides: tuple[WeightValues, WeightValues], found: LanguageFacts) -> dict[str, float | None]:
     mixed = MixedValues(sides[1], sides[0], (f"{found.worst_block}.",))
     worst = [block.name for block in found.blocks].index(found.worst_block)
-    left = bench.with_weights("worst", mixed, bench.run.simulation, first=bench.rooms.first_of_trial(worst))
+    left = bench.with_weights(mixed, bench.run.simulation, first=bench.rooms.first_of_trial(worst))
     return {"kl_mended": bench.mean(left), **facts_of_worst(Gain.of(bench.before, left))}
 
 
@@ -127,17 +127,15 @@ class _Trial:
         """What is quantized beside the weights."""
         return self._bench.run.simulation
 
-    def divergence(self, step: str, simulation: Simulation, *, first: int = 0) -> float:
+    def divergence(self, simulation: Simulation, *, first: int = 0) -> float:
         """Mean over the tokens, in nats; see ``Bench.with_weights``."""
-        return self._bench.mean(self._bench.with_weights(step, self._weights, simulation, first=first))
+        return self._bench.mean(self._bench.with_weights(self._weights, simulation, first=first))
 
     def gain_of_inputs(self, found: LanguageFacts) -> float | None:
         """Share of the divergence that is gone where the inputs of the worst block are float."""
         name = found.activation_block.name
         first = self._bench.rooms.first_of_trial([block.name for block in found.blocks].index(name))
-        return self.share(
-            self.divergence("kl_float_activation_block", self.simulation.without_inputs(f"{name}."), first=first)
-        )
+        return self.share(self.divergence(self.simulation.without_inputs(f"{name}."), first=first))
 
     def share_of(self, left: float, other: float) -> float | None:
         """Of what a source in float takes away, after which so much is left, the share that something other does."""
@@ -157,14 +155,14 @@ def _try_inputs(trial: _Trial, found: LanguageFacts) -> dict[str, float | None]:
     simulation = trial.simulation
     if not simulation.inputs:
         return {}
-    left = trial.divergence("kl_float_activations", simulation.without_inputs())
+    left = trial.divergence(simulation.without_inputs())
     gains = {"kl_float_activations": left, "activations_gain": trial.share(left)}
     if (gains["activations_gain"] or 0.0) <= _LOOKED_INTO:
         return gains
     if found.activation_block.name is not None:
         gains["activation_block_gain"] = trial.gain_of_inputs(found)
     if any(grid.scale is not None for grid in simulation.inputs.values()):
-        other = trial.divergence("kl_token_scales", simulation.with_scales_of_tokens())
+        other = trial.divergence(simulation.with_scales_of_tokens())
         gains["token_scales_share"] = trial.share_of(left, other)
     return gains
 
@@ -173,12 +171,12 @@ def _try_caches(trial: _Trial) -> dict[str, float | None]:
     simulation = trial.simulation
     if not simulation.caches:
         return {}
-    left = trial.divergence("kl_float_cache", simulation.without_caches())
+    left = trial.divergence(simulation.without_caches())
     gains = {"kl_float_cache": left, "cache_gain": trial.share(left)}
     if (gains["cache_gain"] or 0.0) <= _LOOKED_INTO:
         return gains
-    gains["keys_gain"] = trial.share(trial.divergence("kl_float_keys", simulation.with_float_keys()))
+    gains["keys_gain"] = trial.share(trial.divergence(simulation.with_float_keys()))
     if any(grid is not None and grid.scale is not None for pair in simulation.caches.values() for grid in pair):
-        other = trial.divergence("kl_text_scales", simulation.with_scales_of_texts())
+        other = trial.divergence(simulation.with_scales_of_texts())
         gains["text_scales_share"] = trial.share_of(left, other)
     return gains

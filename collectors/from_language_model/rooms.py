@@ -1,16 +1,18 @@
 """Places on disk for the hidden states of both models."""
 
 import mmap
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from quantmedic.collectors.from_language_model.unfinished import Work
+from quantmedic.engine.errors import OutputError
+from quantmedic.engine.output_files import open_new
 
 Values = NDArray[np.float32]
-_WORST = "before-worst-{}"
 
 
 @dataclass(frozen=True)
@@ -21,27 +23,31 @@ class States:
     quantized: Values
 
 
-@dataclass(frozen=True)
+@dataclass
 class Rooms:
-    """Two places for the states, which blocks take in turns: one that was interrupted finds what went into it.
+    """Two places for the states, which blocks take in turns.
 
     Attributes:
+        folder: Where they lie.
         turns: Block k reads the one of k modulo 2 and writes the other.
-        work: Holds them.
+        kept: What went into the quantized block that makes the most noise so far.
         routes: The experts that are chosen in the block that runs, ``[tokens, chosen]``, and their shares beside them;
             no later block reads them. None where there are none.
+        noisiest: That block.
     """
 
+    folder: Path
     turns: tuple[States, States]
-    work: Work
+    kept: Values
     routes: Values | None = None
+    noisiest: int | None = None
 
     @classmethod
-    def in_work(cls, work: Work, tokens: int, width: int, chosen: int | None = None) -> "Rooms":
-        """Open them, with what is in them.
+    def in_folder(cls, folder: Path, tokens: int, width: int, chosen: int | None = None) -> "Rooms":
+        """Make them.
 
         Args:
-            work: Holds them.
+            folder: Where they are to lie.
             tokens: Tokens of all texts.
             width: Of the hidden states.
             chosen: Experts that are chosen for each token in a block; None where there are none.
@@ -49,10 +55,12 @@ class Rooms:
         Raises:
             OutputError: There is not enough room on the disk.
         """
-        names = [(f"float-{turn}", f"quantized-{turn}") for turn in (0, 1)]
-        first, second = (States(*(work.room(name, (tokens, width)) for name in both)) for both in names)
-        routes = None if chosen is None else work.room("routes", (tokens, 2 * chosen))
-        return cls((first, second), work, routes)
+        shape = (tokens, width)
+        first, second = (
+            States(*(open_room(folder / f"{side}-{turn}", shape) for side in ("float", "quantized"))) for turn in (0, 1)
+        )
+        routes = None if chosen is None else open_room(folder / "routes", (tokens, 2 * chosen))
+        return cls(folder, (first, second), open_room(folder / "noisiest", shape), routes)
 
     def before(self, step: int) -> States:
         """What goes into a step."""
@@ -64,27 +72,12 @@ class Rooms:
 
     def keep_before(self, block: int) -> None:
         """Keep what goes into this block of the quantized model; it makes the most noise so far."""
-        values = self.before(block).quantized
-        kept = self.work.room(_WORST.format(block), (values.shape[0], values.shape[1]))
+        values, self.noisiest = self.before(block).quantized, block
         step = max((1 << 20) // values.shape[1], 1)
         for start in range(0, len(values), step):
-            kept[start : start + step] = values[start : start + step]
-            let_go(kept)
+            self.kept[start : start + step] = values[start : start + step]
+            let_go(self.kept)
             let_go(values)
-        _flush(kept)
-
-    def forget_before(self, block: int) -> None:
-        """Remove what was kept of all blocks but this one."""
-        self.work.keep_rooms(_WORST.format(""), _WORST.format(block))
-
-    def has_before(self, block: int) -> bool:
-        """What goes into this block was kept."""
-        return self.work.has_room(_WORST.format(block))
-
-    def kept_before(self, block: int) -> Values:
-        """What ``keep_before`` has kept of it."""
-        values = self.turns[0].quantized
-        return self.work.room(_WORST.format(block), (values.shape[0], values.shape[1]))
 
     def let_go(self) -> None:
         """What was read and written need not stay in memory: it is on disk, or on its way there."""
@@ -93,12 +86,6 @@ class Rooms:
             let_go(states.quantized)
         if self.routes is not None:
             let_go(self.routes)
-
-    def flush(self) -> None:
-        """Write to disk what is not there yet."""
-        for states in self.turns:
-            for values in (states.floats, states.quantized):
-                _flush(values)
 
 
 @dataclass(frozen=True)
@@ -117,19 +104,14 @@ class TrialRooms:
 
     @classmethod
     def of_spans(cls, rooms: Rooms, spans: Sequence[slice]) -> "TrialRooms":
-        """Open them, with what is in them.
+        """Make them.
 
         Raises:
             OutputError: There is not enough room on the disk.
         """
-        shape = sum(span.stop - span.start for span in spans), rooms.turns[0].floats.shape[1]
-        first, second = (rooms.work.room(f"trial-{turn}", shape) for turn in (0, 1))
+        shape = sum(span.stop - span.start for span in spans), rooms.kept.shape[1]
+        first, second = (open_room(rooms.folder / f"trial-{turn}", shape) for turn in (0, 1))
         return cls((first, second), spans, rooms)
-
-    @property
-    def work(self) -> Work:
-        """Holds them."""
-        return self.rooms.work
 
     def before(self, step: int) -> Values:
         """What goes into a step."""
@@ -141,24 +123,33 @@ class TrialRooms:
 
     def first_of_trial(self, block: int) -> int:
         """The block that a trial begins at which changes this one and none before it."""
-        return block if self.rooms.has_before(block) else 0
+        return block if self.rooms.noisiest == block else 0
 
-    def kept_before(self, block: int) -> Values:
-        """What goes into this block, of all texts."""
-        return self.rooms.kept_before(block)
 
-    def flush(self) -> None:
-        """Write to disk what is not there yet."""
-        for values in self.turns:
-            _flush(values)
+def open_room(path: Path, shape: tuple[int, int]) -> Values:
+    """A place for an array on disk.
+
+    Raises:
+        OutputError: There is not enough room.
+    """
+    size = 4 * shape[0] * shape[1]
+    try:
+        with open_new(path) as file:
+            # A mapped file that finds no room ends the process.
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(file.fileno(), 0, size)
+            else:
+                file.truncate(size)
+    except OSError as error:
+        raise OutputError(
+            "there is no room for the hidden states of both models",
+            where=f"{path}: {size / 1e9:.3g} GB: {error.strerror}",
+            help="name a folder on a larger disk by TMPDIR, or use fewer or shorter texts: --text-length",
+        ) from error
+    return np.memmap(path, np.float32, "r+", shape=shape)
 
 
 def let_go(values: Values) -> None:
     """Pages of a mapped file need not stay in memory; without this, the process seems to grow with the file."""
     if isinstance(values.base, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
         values.base.madvise(mmap.MADV_DONTNEED)
-
-
-def _flush(values: Values) -> None:
-    if isinstance(values, np.memmap):
-        values.flush()

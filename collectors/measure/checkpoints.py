@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from quantmedic.collectors.data.progress import Announce, Progress
+from quantmedic.collectors.data.progress import Progress
 from quantmedic.collectors.extensions import Kind
 from quantmedic.engine.case.records import Case
 
@@ -12,24 +12,6 @@ from quantmedic.engine.case.records import Case
 Found = dict[str, list[Any]]
 #: Compares groups of tensors, by name, on other machines; gives what was found by the number of the group.
 Elsewhere = Callable[[Sequence[Sequence[str]]], Iterable[tuple[int, Found]]]
-#: How the folder of unfinished work ends.
-_ENDING = ".unfinished.run"
-
-
-class InterruptedRun(KeyboardInterrupt):
-    """Ctrl-C; ``folder`` holds what is finished, ``steps`` says how much."""
-
-    def __init__(self, folder: Path, steps: str) -> None:
-        """Keep where the work lies."""
-        super().__init__(f"interrupted: {folder} holds {steps}")
-        self.folder = folder
-        self.steps = steps
-
-
-def work_folder(case: Path) -> Path:
-    """Where unfinished work lies, beside the case that is to be written."""
-    name = case.name.removesuffix(".case").removesuffix(".unfinished")
-    return case.parent / f"{name}{_ENDING}"
 
 
 class CheckpointPair(Protocol):
@@ -89,9 +71,7 @@ class Checkpoints(Protocol):
         length: int | None,
         threads: int | None,
         device: str | None,
-        unfinished: Path | None,
         progress: Progress,
-        announce: Announce,
     ) -> Case:
         """The case of two checkpoints with what the language models in them predict.
 
@@ -102,12 +82,7 @@ class Checkpoints(Protocol):
             length: Tokens that are used of each text; None: 512.
             threads: Processor threads; None: as many as suit.
             device: Where both models run; None: the processor.
-            unfinished: Folder that an interrupted run leaves its finished steps in, and goes on from.
             progress: Called after every block.
-            announce: Called with a line on what takes long, or is gone on with.
-
-        Raises:
-            InterruptedRun: Ctrl-C, and something is kept.
         """
 
     def compare_modules(

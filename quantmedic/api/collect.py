@@ -130,9 +130,7 @@ def collect_pair(
     """``collect`` with its options in groups; see there. ``announce`` is called with a line on what takes long."""
     float_model, quantized_model = _make_for_texts(float_model, quantized_model, options)
     if is_language_pair(float_model, quantized_model, options):
-        return collect_language_pair(
-            float_model, quantized_model, options, rules=rules, progress=progress, announce=announce
-        )
+        return collect_language_pair(float_model, quantized_model, options, rules=rules, progress=progress)
     refuse_texts(float_model, quantized_model, options)
     write_fixed = options.proof.write_fixed
     if write_fixed is not None:

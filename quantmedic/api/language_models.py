@@ -13,8 +13,8 @@ from quantmedic.api.imports import read_toolchain
 from quantmedic.api.options import CollectOptions, ModelSource, TextOptions, declared_options, measuring_groups
 from quantmedic.api.rulebase import load_rulebase
 from quantmedic.api.weights import collect_modules, collect_weights
-from quantmedic.collectors.data.progress import Announce, Progress, no_announcement, no_progress
-from quantmedic.collectors.measure.checkpoints import CHECKPOINTS, work_folder
+from quantmedic.collectors.data.progress import Progress, no_progress
+from quantmedic.collectors.measure.checkpoints import CHECKPOINTS
 from quantmedic.collectors.tensorflow_files import tensorflow_kind
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import DataError
@@ -69,7 +69,6 @@ def collect_language_pair(
     *,
     rules: RuleBase | None = None,
     progress: Progress = no_progress,
-    announce: Announce = no_announcement,
 ) -> Case:
     """``collect_pair`` of language models: weights compared, then both models run on the texts.
 
@@ -84,9 +83,8 @@ def collect_language_pair(
             where="neither was asked for" if options.texts.tokens is None else "both were asked for",
             help="pass texts with --tokens, or compare the weights alone with --weights-only",
         )
-    checkpoint = None if options.saving.checkpoint is None else case_path(options.saving.checkpoint)
-    if checkpoint is not None:
-        require_file(checkpoint)
+    if options.saving.checkpoint is not None:
+        require_file(case_path(options.saving.checkpoint))
     printed = read_toolchain(options.toolchain, rules or load_rulebase())
     if not all(isinstance(model, str | Path) for model in (float_model, quantized_model)):
         return printed.added_to(_collect_modules(float_model, quantized_model, options, progress))
@@ -99,9 +97,7 @@ def collect_language_pair(
         tokens=options.texts.tokens,
         text_length=options.texts.text_length,
         device=options.measuring.device,
-        unfinished=None if checkpoint is None else work_folder(checkpoint),
         progress=progress,
-        announce=announce,
     )
     return printed.added_to(case)
 

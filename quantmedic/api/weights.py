@@ -10,7 +10,7 @@ from quantmedic.api.notebooks import Watching, watching
 from quantmedic.api.options import TokenSource
 from quantmedic.api.report import FORMATS, write_report
 from quantmedic.api.rulebase import load_rulebase
-from quantmedic.collectors.data.progress import Announce, Progress, no_announcement, no_progress
+from quantmedic.collectors.data.progress import Progress, no_progress
 from quantmedic.collectors.extensions import extension_for
 from quantmedic.collectors.measure.checkpoints import CHECKPOINTS, Checkpoints
 from quantmedic.engine.case.records import Case
@@ -88,14 +88,9 @@ def collect_weights(
     tokens: TokenSource | None = None,
     text_length: int | None = None,
     device: str | None = None,
-    unfinished: Path | None = None,
     progress: Watching = True,
-    announce: Announce = no_announcement,
 ) -> Case:
     """The measurements of ``compare_weights`` as a case, to be judged or saved.
-
-    With ``unfinished``, a folder, a run on texts that is interrupted leaves there what it has finished, and the same
-    call goes on from it; ``announce`` is told of that.
 
     Raises:
         QuantmedicError: A checkpoint cannot be read, they do not belong together, or the models cannot be run.
@@ -114,9 +109,7 @@ def collect_weights(
             length=text_length,
             threads=threads,
             device=device,
-            unfinished=unfinished,
             progress=told,
-            announce=announce,
         )
 
 

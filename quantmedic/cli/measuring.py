@@ -1,7 +1,5 @@
 """Measuring from the command line: progress is shown, and Ctrl-C keeps what was measured."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +11,6 @@ from quantmedic.api.options import CheckpointOptions, CollectOptions
 from quantmedic.cli.streams import print_line
 from quantmedic.cli.terminal import interrupted_status, progress_bars
 from quantmedic.collectors.case_file.archive import read_case
-from quantmedic.collectors.measure.checkpoints import InterruptedRun
 from quantmedic.collectors.measure.collect_pair import Interrupted
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import QuantmedicError
@@ -46,22 +43,11 @@ def proving_first(options: CollectOptions, toolchain: str | None) -> CollectOpti
     return replace(options, proof=replace(options.proof, toolchain=toolchain, prove=wanted))
 
 
-@contextmanager
-def tell_how_to_go_on() -> Iterator[None]:
-    """Language models that are run here say what an interrupt has left, and end with exit code 130 or 143."""
-    try:
-        yield
-    except InterruptedRun as interrupt:
-        print_line(str(interrupt), err=True)
-        print_line("help: the same command goes on from there", err=True)
-        raise click.exceptions.Exit(interrupted_status()) from None
-
-
 def collect_case(float_model: Path, quantized_model: Path, options: CollectOptions, base: RuleBase) -> Case:
     """A measured case; Ctrl-C leaves what was measured in the checkpoint, and exit code 130."""
     checkpoint = options.saving.checkpoint
     try:
-        with tell_how_to_go_on(), progress_bars() as progress:
+        with progress_bars() as progress:
             return collect_pair(float_model, quantized_model, options, rules=base, progress=progress, announce=announce)
     except Interrupted as interrupt:
         if checkpoint is None:
