@@ -108,3 +108,8 @@ class Bench:
     def mean(self, divergence: Floats) -> float:
         """Of a token, in nats."""
         return float(divergence.sum() / self.tokens)
+
+    def gain(self, left: float) -> float | None:
+        """Share of the mean divergence that is gone where so much is left; None where there was none."""
+        before = self.mean(self.before)
+        return 1 - left / before if before else None

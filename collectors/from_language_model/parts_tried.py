@@ -7,7 +7,6 @@ from quantmedic.collectors.from_checkpoint.tensor_roles import is_router_of_expe
 from quantmedic.collectors.from_checkpoint.weight_values import MixedValues, WeightValues
 from quantmedic.collectors.from_language_model.bench import Bench, Gain
 from quantmedic.collectors.from_language_model.runs import Run
-from quantmedic.collectors.from_language_model.simulation import Simulation
 from quantmedic.engine.case.facts import LanguageFacts
 
 #: Share of the noise from which on the part that makes it is tried.
@@ -44,7 +43,7 @@ def try_parts(
         left = bench.with_weights(mixed, run.simulation, heads=float_heads if is_tied else None)
         update["embedding_gain"] = Gain.of(bench.before, left).share
     update |= _try_routers(bench, sides, found)
-    update |= try_sources(bench, sides[1], found)
+    update |= _try_inputs(bench, sides[1], found) | _try_caches(bench, sides[1])
     if (found.worst_block_share or 0.0) > TRIED_SHARE:
         update |= _try_worst(bench, sides, found)
     return found.model_copy(update=update)
@@ -100,83 +99,41 @@ def _has_other_head(run: Run) -> bool:
     return not torch.equal(ours, theirs)
 
 
-def try_sources(bench: Bench, weights: WeightValues, found: LanguageFacts) -> dict[str, float | None]:
-    """What is left of the divergence where a source is in float, and where its scales are made while running.
-
-    Args:
-        bench: Runs the model again on some of the texts.
-        weights: Of the quantized model.
-        found: What is known without trials.
-
-    Raises:
-        ModelError: See ``run_blocks``.
-    """
-    trial = _Trial(bench, weights)
-    return {**_try_inputs(trial, found), **_try_caches(trial)}
-
-
-class _Trial:
-    """Runs the quantized model with another simulation."""
-
-    def __init__(self, bench: Bench, weights: WeightValues) -> None:
-        """``weights``: of the quantized model."""
-        self._bench, self._weights = bench, weights
-
-    @property
-    def simulation(self) -> Simulation:
-        """What is quantized beside the weights."""
-        return self._bench.run.simulation
-
-    def divergence(self, simulation: Simulation, *, first: int = 0) -> float:
-        """Mean over the tokens, in nats; see ``Bench.with_weights``."""
-        return self._bench.mean(self._bench.with_weights(self._weights, simulation, first=first))
-
-    def gain_of_inputs(self, found: LanguageFacts) -> float | None:
-        """Share of the divergence that is gone where the inputs of the worst block are float."""
-        name = found.activation_block.name
-        first = self._bench.rooms.first_of_trial([block.name for block in found.blocks].index(name))
-        return self.share(self.divergence(self.simulation.without_inputs(f"{name}."), first=first))
-
-    def share_of(self, left: float, other: float) -> float | None:
-        """Of what a source in float takes away, after which so much is left, the share that something other does."""
-        before = self._before
-        return (before - other) / (before - left) if before != left else None
-
-    def share(self, left: float) -> float | None:
-        """Share of the divergence that is gone where so much is left; None where there was none."""
-        return 1 - left / self._before if self._before else None
-
-    @property
-    def _before(self) -> float:
-        return self._bench.mean(self._bench.before)
-
-
-def _try_inputs(trial: _Trial, found: LanguageFacts) -> dict[str, float | None]:
-    simulation = trial.simulation
+def _try_inputs(bench: Bench, weights: WeightValues, found: LanguageFacts) -> dict[str, float | None]:
+    simulation = bench.run.simulation
     if not simulation.inputs:
         return {}
-    left = trial.divergence(simulation.without_inputs())
-    gains = {"kl_float_activations": left, "activations_gain": trial.share(left)}
+    left = bench.mean(bench.with_weights(weights, simulation.without_inputs()))
+    gains = {"kl_float_activations": left, "activations_gain": bench.gain(left)}
     if (gains["activations_gain"] or 0.0) <= _LOOKED_INTO:
         return gains
-    if found.activation_block.name is not None:
-        gains["activation_block_gain"] = trial.gain_of_inputs(found)
+    name = found.activation_block.name
+    if name is not None:
+        first = bench.rooms.first_of_trial([block.name for block in found.blocks].index(name))
+        mended = bench.with_weights(weights, simulation.without_inputs(f"{name}."), first=first)
+        gains["activation_block_gain"] = bench.gain(bench.mean(mended))
     if any(grid.scale is not None for grid in simulation.inputs.values()):
-        other = trial.divergence(simulation.with_scales_of_tokens())
-        gains["token_scales_share"] = trial.share_of(left, other)
+        other = bench.mean(bench.with_weights(weights, simulation.with_scales_of_tokens()))
+        gains["token_scales_share"] = _share_of(bench, left, other)
     return gains
 
 
-def _try_caches(trial: _Trial) -> dict[str, float | None]:
-    simulation = trial.simulation
+def _try_caches(bench: Bench, weights: WeightValues) -> dict[str, float | None]:
+    simulation = bench.run.simulation
     if not simulation.caches:
         return {}
-    left = trial.divergence(simulation.without_caches())
-    gains = {"kl_float_cache": left, "cache_gain": trial.share(left)}
+    left = bench.mean(bench.with_weights(weights, simulation.without_caches()))
+    gains = {"kl_float_cache": left, "cache_gain": bench.gain(left)}
     if (gains["cache_gain"] or 0.0) <= _LOOKED_INTO:
         return gains
-    gains["keys_gain"] = trial.share(trial.divergence(simulation.with_float_keys()))
+    gains["keys_gain"] = bench.gain(bench.mean(bench.with_weights(weights, simulation.with_float_keys())))
     if any(grid is not None and grid.scale is not None for pair in simulation.caches.values() for grid in pair):
-        other = trial.divergence(simulation.with_scales_of_texts())
-        gains["text_scales_share"] = trial.share_of(left, other)
+        other = bench.mean(bench.with_weights(weights, simulation.with_scales_of_texts()))
+        gains["text_scales_share"] = _share_of(bench, left, other)
     return gains
+
+
+def _share_of(bench: Bench, left: float, other: float) -> float | None:
+    """Of what a source in float takes away, after which so much is left, the share that something other does."""
+    before = bench.mean(bench.before)
+    return (before - other) / (before - left) if before != left else None
