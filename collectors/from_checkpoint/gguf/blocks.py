@@ -73,19 +73,6 @@ class BlockType:
     unpack: Callable[[Bytes], Unpacked]
     even: bool = True
 
-    @property
-    def low(self) -> int | None:
-        """Smallest code; None where steps are not even."""
-        if not self.even:
-            return None
-        return -(2 ** (self.bits - 1)) if self.signed else 0
-
-    @property
-    def high(self) -> int | None:
-        """Largest code; None where steps are not even."""
-        low = self.low
-        return None if low is None else low + 2**self.bits - 1
-
 
 def read_halves(blocks: Bytes, start: int) -> Values:
     """A float16 of each block, ``[blocks, 1]``."""

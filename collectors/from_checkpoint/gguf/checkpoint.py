@@ -229,9 +229,8 @@ def _layer(name: str, tensor: GgufTensor, order: Integers | None) -> PackedLayer
         shape=(outputs, inputs),
         bits=kind.bits,
         groups=groups,
-        low=kind.low,
-        high=kind.high,
         signed=kind.signed,
+        even=kind.even,
         read=partial(_read_blocks, stored, kind, BLOCKS[tensor.kind][1], starts),
     )
 

@@ -85,7 +85,7 @@ def measure_packed(layer: PackedLayer, source: Source, workers: Executor) -> Mea
         found |= {"reading_gain_db": reading.gain_db, "better_reading": reading.name}
     if layer.block_scales is not None:
         found |= {**end_shares(layer.block_scales), "lacks_global_scale": layer.lacks_global_scale}
-    if layer.low is None:
+    if not layer.even:
         found |= dict.fromkeys((*_NEEDS_STEP, "rounding_mean_steps", "grid_gain_db"))
     found |= {
         "similarity": similar,

@@ -66,12 +66,12 @@ def stored_source(layer: PackedLayer, reading: Reading | None = None) -> StoredS
 
     def part(rows: slice) -> Part:
         block = _without_empty(layer.read(rows, reading or layer.declared))
-        if layer.low is None or layer.high is None:
+        if not layer.even:
             nothing = np.full_like(block.scale, np.nan)
             grid = Grid(nothing, nothing, nothing)
         else:
             with np.errstate(invalid="ignore", over="ignore"):  # a damaged file has scales that are not finite
-                ends = ((layer.low - block.zero) * block.scale, (layer.high - block.zero) * block.scale)
+                ends = [(end - block.zero) * block.scale for end in layer.ends]
             grid = Grid(np.abs(block.scale), np.minimum(*ends), np.maximum(*ends))
         return Part(block.values(), grid, block.starts, block.order, block.told_scale, block.zero)
 

@@ -10,15 +10,16 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from quantmedic.collectors.data.arrays import Array
 from quantmedic.collectors.from_checkpoint.packed.packed_layer import (
     Block,
     PackedLayer,
     Parts,
     Reading,
     even_groups,
+    in_column_order,
     require,
     require_parts,
+    unpack_words,
 )
 from quantmedic.collectors.from_checkpoint.safetensors_file import Stored, Values
 
@@ -66,7 +67,8 @@ def bitsandbytes_layer(name: str, parts: Parts) -> PackedLayer:
         count = rows.stop - rows.start
         found = codes.load(slice(rows.start * inputs // 2, rows.stop * inputs // 2)).reshape(count, -1)
         scale = _magnitudes_of(magnitudes, slice(rows.start * groups, rows.stop * groups)).reshape(count, groups)
-        return Block(values[_high_first(found)], scale, np.zeros_like(scale), starts)
+        high_first = in_column_order(unpack_words(found, 4, inputs), (1, 0))
+        return Block(values[high_first], scale, np.zeros_like(scale), starts)
 
     return PackedLayer(
         name=name,
@@ -76,6 +78,7 @@ def bitsandbytes_layer(name: str, parts: Parts) -> PackedLayer:
         groups=groups,
         signed=True,
         read=read_block,
+        even=False,
         unit=2 if inputs % 2 else 1,
     )
 
@@ -111,14 +114,6 @@ def _read_nested(parts: Parts, absmax: Stored, state: Mapping[str, object]) -> _
 def _read_table(stored: Stored, size: int) -> Values:
     require(stored.is_float and stored.size == size, f"{stored.name} has shape {list(stored.shape)}, not {size}")
     return stored.floats().ravel()
-
-
-def _high_first(codes: Array) -> Array:
-    """Both codes of each byte, the high bits first."""
-    found = np.empty((len(codes), 2 * codes.shape[1]), np.uint8)
-    found[:, 0::2] = codes >> np.uint8(4)
-    found[:, 1::2] = codes & np.uint8(15)
-    return found
 
 
 def _state_of(stored: Stored) -> Mapping[str, object]:

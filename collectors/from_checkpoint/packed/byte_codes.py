@@ -71,10 +71,8 @@ def _byte_layer(name: str, codes: Stored, scale: Stored | None, zero: Stored | N
     is_power = is_float8 and scale.dtype == "U8" and scale.shape == (outputs, inputs // _MX_GROUP)
     require(scale.is_float or is_power, f"{scale.name} is {scale.dtype}, not a float type")
     groups, block = _scale_groups(scale, outputs, inputs)
-    signed = codes.dtype != "U8"
     # torchao keeps codes of any number of bits in bytes; the codes themselves show how many are used.
     used = 8 if is_float8 else bits or _bits_of(codes)
-    low, high = (-(2 ** (used - 1)), 2 ** (used - 1) - 1) if signed else (0, 2**used - 1)
     is_absmax = scale.name.endswith(".SCB") or scale.name == "SCB"
     step = np.float32(1 / 127 if is_absmax else 1.0)
     starts = even_groups(inputs, groups, _block_length(inputs, groups))
@@ -99,10 +97,9 @@ def _byte_layer(name: str, codes: Stored, scale: Stored | None, zero: Stored | N
         shape=(outputs, inputs),
         bits=used,
         groups=groups,
-        low=None if is_float8 else low,
-        high=None if is_float8 else high,
-        signed=signed,
+        signed=codes.dtype != "U8",
         read=read_block,
+        even=not is_float8,
         alternatives=_OTHER_SIGN if used == 8 and not is_float8 else {},
         block_scales=scale if is_power else None,
     )

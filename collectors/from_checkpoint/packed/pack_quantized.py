@@ -75,8 +75,6 @@ def pack_quantized_layer(name: str, parts: Parts, settings: Settings) -> PackedL
         shape=(outputs, inputs),
         bits=bits,
         groups=groups,
-        low=0,
-        high=2**bits - 1,
         signed=False,
         read=read_block,
         alternatives=_alternative_readings(bits, inputs),

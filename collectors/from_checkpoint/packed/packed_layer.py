@@ -30,12 +30,12 @@ class UnreadableLayerError(Exception):
 
 
 def unpack_words(words: Array, bits: int, count: int) -> Codes:
-    """Codes of ``bits`` each along the last axis of int32 words, the lowest bits first: ``[..., count]``.
+    """Codes of ``bits`` each along the last axis of int32 words or of bytes, the lowest bits first: ``[..., count]``.
 
     Raises:
         UnreadableLayerError: The words hold fewer codes.
     """
-    stream = np.ascontiguousarray(words, "<i4").view(np.uint8)
+    stream = np.ascontiguousarray(words, None if words.dtype == np.uint8 else "<i4").view(np.uint8)
     if stream.shape[-1] * 8 < count * bits:
         raise UnreadableLayerError(f"{words.shape[-1]} words hold fewer than {count} codes of {bits} bits")
     if bits == 8:
@@ -139,9 +139,9 @@ class PackedLayer:
 
     Attributes:
         shape: Output and input channels.
-        low: Smallest code; None for small floats, whose steps are not even.
-        high: Largest code; None for small floats.
+        signed: Codes are.
         read: Takes output channels and a reading.
+        even: Codes have even steps; those of small floats and of tables have not.
         declared: The reading that the format and its configuration ask for.
         alternatives: Other readings, by what they would mean.
         unit: Rows are read in multiples of it.
@@ -157,8 +157,7 @@ class PackedLayer:
     groups: int
     signed: bool
     read: Callable[[slice, Reading], Block]
-    low: int | None = None
-    high: int | None = None
+    even: bool = True
     declared: Reading = Reading()
     alternatives: Mapping[str, Reading] = field(default_factory=dict)
     unit: int = 1
@@ -169,6 +168,12 @@ class PackedLayer:
     @property
     def group_size(self) -> int:
         return -(-self.shape[1] // self.groups)
+
+    @property
+    def ends(self) -> tuple[int, int]:
+        """Smallest and largest code."""
+        low = -(2 ** (self.bits - 1)) if self.signed else 0
+        return low, low + 2**self.bits - 1
 
 
 @dataclass(frozen=True)

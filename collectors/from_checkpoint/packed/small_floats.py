@@ -13,7 +13,6 @@ import numpy as np
 from quantmedic.collectors.data.arrays import Array
 from quantmedic.collectors.from_checkpoint.packed.packed_layer import (
     Block,
-    Codes,
     PackedLayer,
     Parts,
     Reading,
@@ -22,6 +21,7 @@ from quantmedic.collectors.from_checkpoint.packed.packed_layer import (
     matrix_shape,
     require,
     require_parts,
+    unpack_words,
 )
 from quantmedic.collectors.from_checkpoint.safetensors_file import EIGHT_BIT_FLOATS, Stored, Values, as_floats
 
@@ -69,7 +69,7 @@ def small_float_layer(name: str, parts: Parts) -> PackedLayer:
     starts = even_groups(inputs, groups)
 
     def read_block(rows: slice, reading: Reading) -> Block:
-        unpacked = nibbles(codes.load(rows)) if bits == 4 else sixes(codes.load(rows))
+        unpacked = unpack_words(codes.load(rows), bits, inputs)
         values = (E2M1 if bits == 4 else E2M3)[in_column_order(unpacked, reading.order)]
         scale = powers_of_two(scales.load(rows)) if is_power else scales_of_bytes(scales, rows, factor)
         return Block(values, scale, np.zeros_like(scale), starts)
@@ -82,29 +82,11 @@ def small_float_layer(name: str, parts: Parts) -> PackedLayer:
         groups=groups,
         signed=True,
         read=read_block,
+        even=False,
         alternatives={"the codes of each byte the other way round": Reading(order=(1, 0))} if bits == 4 else {},
         block_scales=scales,
         lacks_global_scale=not is_power and factor is None,
     )
-
-
-def nibbles(codes: Array) -> Codes:
-    """Both codes of each byte, the low bits first."""
-    found = np.empty((*codes.shape[:-1], 2 * codes.shape[-1]), np.uint8)
-    found[..., 0::2] = codes & np.uint8(15)
-    found[..., 1::2] = codes >> np.uint8(4)
-    return found
-
-
-def sixes(codes: Array) -> Codes:
-    """The four codes of each three bytes, the lowest bits first."""
-    low, middle, high = (codes[..., place::3] for place in range(3))
-    found = np.empty((*codes.shape[:-1], codes.shape[-1] // 3 * 4), np.uint8)
-    found[..., 0::4] = low & np.uint8(63)
-    found[..., 1::4] = low >> np.uint8(6) | (middle & np.uint8(15)) << np.uint8(2)
-    found[..., 2::4] = middle >> np.uint8(4) | (high & np.uint8(3)) << np.uint8(4)
-    found[..., 3::4] = high >> np.uint8(2)
-    return found
 
 
 def powers_of_two(exponents: Array) -> Values:

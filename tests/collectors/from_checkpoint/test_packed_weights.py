@@ -148,7 +148,7 @@ def test_float8(tmp_path: Path) -> None:
     layer = opened(
         tmp_path, {"a.weight": ("F8_E4M3", codes), "a.weight_scale": ("F32", np.array([[2.0], [0.5]], "f4"))}
     )
-    assert (layer.format, layer.low) == ("fp8", None)
+    assert (layer.format, layer.even) == ("fp8", False)
     assert np.array_equal(values(layer), expected * [[2.0], [0.5]])
 
 
