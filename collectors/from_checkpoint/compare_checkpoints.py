@@ -107,22 +107,7 @@ def collect_checkpoints(
     Raises:
         ModelError: A checkpoint cannot be read, is of the wrong kind, or the two do not belong together.
     """
-    return compare_opened(
-        *open_both(float_path, quantized_path), version=version, threads=threads, progress=progress, elsewhere=elsewhere
-    )
-
-
-def compare_opened(
-    floats: Opened,
-    quantized: Opened,
-    *,
-    version: str,
-    threads: int | None = None,
-    progress: Progress = no_progress,
-    elsewhere: Elsewhere | None = None,
-) -> Case:
-    """``collect_checkpoints`` of two that are open, such as modules in memory."""
-    pair = _pair_of(floats, quantized)
+    pair = _pair_of(*open_both(float_path, quantized_path))
     found: list[Layer] = []
     ordered = sorted(pair.floats.tensors, key=natural_order)
     if elsewhere is not None:

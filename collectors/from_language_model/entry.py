@@ -13,7 +13,7 @@ from quantmedic.engine.errors import ModelError
 
 
 class _Checkpoints:
-    """Checkpoints of transformers and llama.cpp, and modules of transformers; see ``Checkpoints``."""
+    """Checkpoints of transformers and llama.cpp; see ``Checkpoints``."""
 
     def recognizes(self, path: object) -> bool:
         """By name; every folder is taken for one."""
@@ -68,32 +68,6 @@ class _Checkpoints:
             case,
             paths,
             tokens,
-            length=length,
-            threads=threads,
-            device=device,
-            progress=progress,
-        )
-
-    def compare_modules(
-        self,
-        float_model: object,
-        quantized_model: object,
-        tokens: object,
-        *,
-        version: str,
-        length: int | None,
-        threads: int | None,
-        device: str | None,
-        progress: Progress,
-    ) -> Case:
-        """Compare and run modules."""
-        with _torch_needed():
-            from quantmedic.collectors.from_language_model.module_case import collect_modules  # torch is optional
-        return collect_modules(
-            float_model,
-            quantized_model,
-            tokens,
-            version=version,
             length=length,
             threads=threads,
             device=device,

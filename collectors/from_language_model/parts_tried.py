@@ -53,7 +53,7 @@ def _try_routers(
     bench: Bench, sides: tuple[WeightValues, WeightValues], found: LanguageFacts
 ) -> dict[str, float | None]:
     """All routers at once: one in float changes what those behind it are given."""
-    routers = changed_routers(sides)
+    routers = _changed_routers(sides)
     if not routers:
         return {}
     first = next((k for k, block in enumerate(found.blocks) if _is_within(routers, f"{block.name}.")), 0)
@@ -62,7 +62,7 @@ def _try_routers(
     return {"router_gain": Gain.of(bench.before, left).share}
 
 
-def changed_routers(sides: tuple[WeightValues, WeightValues]) -> list[str]:
+def _changed_routers(sides: tuple[WeightValues, WeightValues]) -> list[str]:
     """Routers of experts whose weights are others than in the float model, by the names that both have for them."""
     floats, quantized = sides
     tensors = floats.checkpoint.tensors
@@ -84,12 +84,13 @@ def _try_worst(bench: Bench, sides: tuple[WeightValues, WeightValues], found: La
     mixed = MixedValues(sides[1], sides[0], (f"{found.worst_block}.",))
     worst = [block.name for block in found.blocks].index(found.worst_block)
     left = bench.with_weights(mixed, bench.run.simulation, first=bench.rooms.first_of_trial(worst))
-    return {"kl_mended": bench.mean(left), **facts_of_worst(Gain.of(bench.before, left))}
-
-
-def facts_of_worst(gain: Gain) -> dict[str, float | None]:
-    """What is said of the trial of the worst block."""
-    return {"worst_block_gain": gain.share, "worst_block_gain_low": gain.low, "worst_block_gain_high": gain.high}
+    gain = Gain.of(bench.before, left)
+    return {
+        "kl_mended": bench.mean(left),
+        "worst_block_gain": gain.share,
+        "worst_block_gain_low": gain.low,
+        "worst_block_gain_high": gain.high,
+    }
 
 
 def _has_other_head(run: Run) -> bool:

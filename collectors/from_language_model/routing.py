@@ -103,13 +103,6 @@ class Routing:
                 self._power[expert] = self._power.get(expert, 0.0) + float(wanted.square().sum())
                 self._noise[expert] = self._noise.get(expert, 0.0) + float(far.square().sum())
 
-    def run_experts(self, floats: nn.Module, quantized: nn.Module) -> None:
-        """Run the experts of both blocks on the texts of which that is asked since the last call."""
-        self.run_float_experts(floats)
-        self.run_quantized_experts(quantized)
-        self._samples.clear()
-        self._outputs.clear()
-
     def facts(self) -> dict[str, object]:
         """What is said of the block; nothing where it has no experts."""
         if not self._tokens or self._counts is None:

@@ -154,16 +154,6 @@ def score_tokens(
     return found.scores()
 
 
-def score_logits(floats: torch.Tensor, quantized: torch.Tensor, targets: torch.Tensor) -> TokenScores:
-    """Compare predictions whose logits are there, ``[tokens, vocabulary]``; the last row predicts nothing known.
-
-    They are compared where those of the float model lie.
-    """
-    found = _Comparison(targets.to(wide_place(floats.device)))
-    found.add(slice(0, len(targets)), 0, floats[:-1], quantized[:-1].to(floats.device))
-    return found.scores()
-
-
 def _row_slices(vocabulary: int, width: int) -> Iterator[slice]:
     step = min(ROWS, max(_WEIGHTS // width, 1))
     for start in range(0, vocabulary, step):

@@ -15,7 +15,6 @@ import torch
 from torch import nn
 
 from quantmedic.collectors.data.messages import first_line
-from quantmedic.collectors.from_checkpoint.safetensors_file import open_checkpoint
 from quantmedic.collectors.from_checkpoint.weight_values import Weights
 from quantmedic.collectors.from_language_model.configuration import (
     Held,
@@ -27,10 +26,10 @@ from quantmedic.collectors.from_language_model.experts import load_otherwise
 from quantmedic.collectors.from_torch.devices import PROCESSOR
 from quantmedic.engine.errors import ModelError, QuantmedicError
 
-_CONFIG, _ADAPTER = "config.json", "adapter_config.json"
+_CONFIG = "config.json"
 _NEWER = "a newer release of transformers may know it; code that comes with a checkpoint is never run"
 #: What stands behind the blocks, by the names that architectures have for it.
-NORMS = ("norm", "final_layernorm", "final_layer_norm", "ln_f")
+_NORMS = ("norm", "final_layernorm", "final_layer_norm", "ln_f")
 #: What a block is called with beside the hidden states.
 Call = tuple[tuple[Any, ...], Mapping[str, Any]]
 #: Beginnings or parts of messages by the logger that writes them: kernels of torchao that were built for other machines
@@ -107,31 +106,6 @@ def build_skeleton(folder: Path, held: Held, device: torch.device = PROCESSOR) -
         return _taken_apart(model.eval(), folder, device)
 
 
-def load_module(folder: Path) -> nn.Module:
-    """The float model of a folder, whole, with its weights as float32 numbers.
-
-    Raises:
-        ModelError: See ``build_skeleton``; or its weights cannot be read.
-    """
-    with without_import_noise(), _told_of(folder):
-        transformers = _transformers(folder)
-        if (folder / _ADAPTER).exists():
-            raise ValueError(f"{_ADAPTER} asks for the weights of another model: merge both and save what comes of it")
-        transformers.utils.logging.disable_progress_bar()
-        held = Held.of(open_checkpoint(folder))
-        config = _configuration(transformers, folder, held)
-        with bounded_building(held):
-            model = transformers.AutoModelForCausalLM.from_pretrained(
-                folder,
-                config=config,
-                dtype=torch.float32,
-                local_files_only=True,
-                trust_remote_code=False,
-                use_safetensors=True,
-            )
-    return cast("nn.Module", model.eval())
-
-
 def _transformers(folder: Path) -> Any:
     """The package, once there is something for it to read."""
     try:
@@ -175,7 +149,7 @@ def _told_of(folder: Path) -> Iterator[None]:
 def _taken_apart(model: nn.Module, folder: Path, device: torch.device) -> Skeleton:
     base = cast("nn.Module", model.base_model)
     lists = [part for part in base.children() if isinstance(part, nn.ModuleList) and len(part)]
-    norm = next((getattr(base, name) for name in NORMS if isinstance(getattr(base, name, None), nn.Module)), None)
+    norm = next((getattr(base, name) for name in _NORMS if isinstance(getattr(base, name, None), nn.Module)), None)
     if len(lists) != 1 or norm is None or cast("Any", model).get_output_embeddings() is None:
         raise _unknown(folder, f"{type(model).__name__} is no list of blocks with a norm and an output layer")
     prefix = next((f"{name}." for name, part in model.named_children() if part is base), "")

@@ -33,7 +33,7 @@ class Checkpoints(Protocol):
         """Whether a file or folder is surely a checkpoint, by its name."""
 
     def takes_rest(self, path: object) -> bool:
-        """Whether it takes what nothing recognizes, modules in memory too."""
+        """Whether it takes what nothing recognizes."""
 
     def open(self, float_path: Path, quantized_path: Path) -> CheckpointPair:
         """Open both, for a worker that compares tensors for ``elsewhere``."""
@@ -84,20 +84,6 @@ class Checkpoints(Protocol):
             device: Where both models run; None: the processor.
             progress: Called after every block.
         """
-
-    def compare_modules(
-        self,
-        float_model: object,
-        quantized_model: object,
-        tokens: object,
-        *,
-        version: str,
-        length: int | None,
-        threads: int | None,
-        device: str | None,
-        progress: Progress,
-    ) -> Case:
-        """The same of modules in memory, or of a float folder and a quantized module, run as they are."""
 
 
 CHECKPOINTS: Kind[Checkpoints] = Kind("quantmedic.checkpoints", Checkpoints)

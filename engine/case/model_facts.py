@@ -39,8 +39,8 @@ class ModelFacts(Facts):
 
     name: str | None = fact("file name of the quantized model without its folder")
     framework: str | None = fact(
-        "onnx, torch, litert, openvino, safetensors or gguf of checkpoints, transformers of language models in memory, "
-        "imported where only files of a toolchain were read, or float where no quantized model was made"
+        "onnx, torch, litert, openvino, safetensors or gguf of checkpoints, imported where only files of a toolchain "
+        "were read, or float where no quantized model was made"
     )
     format: str | None = fact(
         "QDQ, QOperator, dynamic or none; of LiteRT models int8, uint8, int16x8, dynamic, weight-only, float16 or none"

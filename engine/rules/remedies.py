@@ -55,10 +55,8 @@ VALUE_FIELDS: dict[str, str] = {
 EACH_FIELDS = {"layer": "layers", "node": "nodes", "tensor": "tensors", "quantized_layer": "quantized_layers"}
 
 
-#: Modules of language models in memory: what is known of them, and what writes them, is as of their files.
-TRANSFORMERS = "transformers"
 #: Frameworks of models that are files of weights alone: toolchains have to say that they write them.
-WEIGHT_FILES = ("safetensors", "gguf", TRANSFORMERS)
+WEIGHT_FILES = ("safetensors", "gguf")
 
 
 class Snippet(Data):
@@ -122,8 +120,7 @@ class Snippet(Data):
 
     def takes(self, framework: str | None) -> bool:
         """The toolchain quantizes models of this framework."""
-        own = "safetensors" if framework == TRANSFORMERS else framework
-        return own in self.frameworks if self.frameworks else own not in WEIGHT_FILES
+        return framework in self.frameworks if self.frameworks else framework not in WEIGHT_FILES
 
     @property
     def fields(self) -> frozenset[str]:

@@ -16,7 +16,7 @@ from quantmedic.api.imports import read_sources, toolchain_facts, with_files
 from quantmedic.api.language_models import collect_language_pair, is_language_pair, refuse_texts
 from quantmedic.api.limits import with_time_limit
 from quantmedic.api.notebooks import Watching, watching
-from quantmedic.api.opening import UNUSED_BOXES, model_of, open_metric, open_pair
+from quantmedic.api.opening import UNUSED_BOXES, open_metric, open_pair
 from quantmedic.api.options import (
     FIRST_SECONDS,
     CheckpointOptions,
@@ -128,8 +128,7 @@ def collect_pair(
     announce: Announce = no_announcement,
 ) -> Case:
     """``collect`` with its options in groups; see there. ``announce`` is called with a line on what takes long."""
-    float_model, quantized_model = _make_for_texts(float_model, quantized_model, options)
-    if is_language_pair(float_model, quantized_model, options):
+    if is_language_pair(float_model, quantized_model):
         return collect_language_pair(float_model, quantized_model, options, rules=rules, progress=progress)
     refuse_texts(float_model, quantized_model, options)
     write_fixed = options.proof.write_fixed
@@ -137,15 +136,6 @@ def collect_pair(
         require_writable_repair(Path(write_fixed), (float_model, quantized_model))
     proof = prove_pair(float_model, quantized_model, options, rules=rules, progress=progress, announce=announce)
     return _write_repair(proof, write_fixed)
-
-
-def _make_for_texts(
-    float_model: ModelSource, quantized_model: ModelSource, options: CollectOptions
-) -> tuple[ModelSource, ModelSource]:
-    """Both models; where texts are given, those that functions make."""
-    if options.texts.tokens is None:
-        return float_model, quantized_model
-    return model_of(float_model), model_of(quantized_model)
 
 
 @with_time_limit

@@ -12,7 +12,7 @@ from quantmedic.api.cases import case_path
 from quantmedic.api.imports import read_toolchain
 from quantmedic.api.options import CollectOptions, ModelSource, TextOptions, declared_options, measuring_groups
 from quantmedic.api.rulebase import load_rulebase
-from quantmedic.api.weights import collect_modules, collect_weights
+from quantmedic.api.weights import collect_weights
 from quantmedic.collectors.data.progress import Progress, no_progress
 from quantmedic.collectors.measure.checkpoints import CHECKPOINTS
 from quantmedic.collectors.tensorflow_files import tensorflow_kind
@@ -25,15 +25,12 @@ from quantmedic.engine.rules.rulebase import RuleBase
 _UNASKED = (False, "first")
 
 
-def is_language_pair(float_model: ModelSource, quantized_model: ModelSource, options: CollectOptions) -> bool:
-    """One of the two is a checkpoint and the other no file of another kind; or a module of ``transformers``.
-
-    An object is such a module where texts are given.
-    """
+def is_language_pair(float_model: ModelSource, quantized_model: ModelSource) -> bool:
+    """One of the two is a checkpoint and the other no file of another kind."""
     paths = [Path(model) for model in (float_model, quantized_model) if isinstance(model, str | Path)]
-    if any(path.is_file() and not _is_recognized(path) for path in paths):
+    if len(paths) < 2 or any(path.is_file() and not _is_recognized(path) for path in paths):
         return False
-    return any(map(is_checkpoint_path, paths)) or (len(paths) < 2 and options.texts.tokens is not None)
+    return any(map(is_checkpoint_path, paths))
 
 
 def is_checkpoint_path(path: Path) -> bool:
@@ -86,8 +83,6 @@ def collect_language_pair(
     if options.saving.checkpoint is not None:
         require_file(case_path(options.saving.checkpoint))
     printed = read_toolchain(options.toolchain, rules or load_rulebase())
-    if not all(isinstance(model, str | Path) for model in (float_model, quantized_model)):
-        return printed.added_to(_collect_modules(float_model, quantized_model, options, progress))
     floats, quantized = (Path(str(model)) for model in (float_model, quantized_model))
     case = collect_weights(
         floats,
@@ -102,22 +97,6 @@ def collect_language_pair(
     return printed.added_to(case)
 
 
-def _collect_modules(
-    float_model: ModelSource, quantized_model: ModelSource, options: CollectOptions, progress: Progress
-) -> Case:
-    if options.spread.cluster is not None:
-        raise DataError("modules in memory are compared by this process", where="--cluster", help="leave it out")
-    return collect_modules(
-        float_model,
-        quantized_model,
-        tokens=options.texts.tokens,
-        text_length=options.texts.text_length,
-        threads=options.measuring.threads,
-        device=options.measuring.device,
-        progress=progress,
-    )
-
-
 def refuse_texts(float_model: ModelSource, quantized_model: ModelSource, options: CollectOptions) -> None:
     """Refuse texts for models that are no language models of these kinds.
 
@@ -130,12 +109,14 @@ def refuse_texts(float_model: ModelSource, quantized_model: ModelSource, options
         raise DataError(
             f"{' and '.join(given)} {'is' if len(given) == 1 else 'are'} for language models",
             where=[_name_or_missing(model) for model in (float_model, quantized_model)],
-            help="give two folders of checkpoints, .safetensors or .gguf files; other models are run on data that "
-            "--representative and --validation name",
+            help="give two folders of checkpoints, .safetensors or .gguf files (modules: as save_pretrained writes "
+            "them); other models are run on data that --representative and --validation name",
         )
 
 
 def _name_or_missing(model: ModelSource) -> str:
+    if not isinstance(model, str | Path):
+        return f"{type(model).__name__} in memory"
     return str(model) if Path(str(model)).exists() else f"{model}: no such file or folder"
 
 

@@ -10,7 +10,7 @@ from quantmedic.api.notebooks import Watching, watching
 from quantmedic.api.options import TokenSource
 from quantmedic.api.report import FORMATS, write_report
 from quantmedic.api.rulebase import load_rulebase
-from quantmedic.collectors.data.progress import Progress, no_progress
+from quantmedic.collectors.data.progress import Progress
 from quantmedic.collectors.extensions import extension_for
 from quantmedic.collectors.measure.checkpoints import CHECKPOINTS, Checkpoints
 from quantmedic.engine.case.records import Case
@@ -111,34 +111,6 @@ def collect_weights(
             device=device,
             progress=told,
         )
-
-
-def collect_modules(
-    float_model: object,
-    quantized_model: object,
-    *,
-    tokens: TokenSource,
-    text_length: int | None = None,
-    threads: int | None = None,
-    device: str | None = None,
-    progress: Progress = no_progress,
-) -> Case:
-    """The same of modules of ``transformers`` in memory, or of a float folder and a quantized module, run as they are.
-
-    Raises:
-        QuantmedicError: They do not belong together or cannot be run, or the texts cannot be read.
-    """
-    checkpoints = extension_for(CHECKPOINTS, quantized_model, type(quantized_model).__name__)
-    return checkpoints.compare_modules(
-        float_model,
-        quantized_model,
-        tokens,
-        version=VERSION,
-        length=text_length,
-        threads=threads,
-        device=device,
-        progress=progress,
-    )
 
 
 def _look_for_device(device: str | None, tokens: TokenSource | None, checkpoints: Checkpoints) -> None:

@@ -5,7 +5,6 @@ Where there is no GPU, a device stands in for it that is none (``builders.elsewh
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -77,20 +76,6 @@ begin = memory.now
 run(elsewhere.PLACE, *groups.pop(0))
 print(json.dumps([memory.most - begin, memory.now - begin]))
 """
-#: Modules on the processor, moved from there, and with the float one left there.
-MODULES = """
-floats, quantized, ids = groups.pop(0)
-pair = lm.opened(floats), lm.opened(quantized)
-for model in pair:
-    model.config._experts_implementation = "eager"  # others ask for kernels that the processor lacks
-def facts(models, device=None):
-    record = quantmedic.collect(*models, tokens=ids, device=device).record
-    said = [notice for notice in record.notices if "both modules were moved to elsewhere" in notice]
-    return [record.model.language.model_dump(mode="json"), record.model.metric.model_dump(mode="json"), said]
-found = [facts(copy.deepcopy(pair), device) for device in ("cpu", "elsewhere")]
-found.append(facts((pair[0], copy.deepcopy(pair[1]).to(elsewhere.PLACE))))
-print(json.dumps(found))
-"""
 
 
 def made(title: str, folder: Path, blocks: int = 4, texts: int = 5, length: int = 24) -> tuple[Path, Path, Path]:
@@ -135,14 +120,11 @@ def write_wide(folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def answers(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
-    """Memory, modules and figures, by one process, since to begin one takes longer than to run them."""
+    """Memory and figures, by one process, since to begin one takes longer than to run them."""
     top = tmp_path_factory.mktemp("models")
     write_wide(top / "wide")
-    floats, quantized, _ = made(EXPERTS, top / "modules", blocks=1, texts=2, length=20)
-    shutil.rmtree(quantized)
-    lm.saved(lm.rounded(lm.opened(floats), lambda name: 4), quantized)
     made(EXPERTS, top / "experts", blocks=1, texts=2, length=20)
-    return answers_of(MEMORY + MODULES + COMPARE, top / "wide", top / "modules", top / "experts")
+    return answers_of(MEMORY + COMPARE, top / "wide", top / "experts")
 
 
 def are_the_same(found: Any) -> None:
@@ -153,7 +135,7 @@ def are_the_same(found: Any) -> None:
 
 @pytest.mark.nightly
 def test_nothing_is_left_behind(answers: list[Any]) -> None:
-    (found,) = answers[2]
+    (found,) = answers[1]
     are_the_same(found)
 
 
@@ -174,17 +156,6 @@ def test_one_block_is_there_at_a_time(answers: list[Any]) -> None:
     block, heads = 4 * (3 * WIDE**2 + 3 * 4 * WIDE**2 + 2 * WIDE), 2 * 4 * lm.VOCABULARY * WIDE
     most, left = answers[0]
     assert block < most < 1.2 * block + heads and left < 0.01 * block
-
-
-@pytest.mark.nightly
-def test_modules_are_moved_or_run_where_they_are(answers: list[Any]) -> None:
-    processor, moved, apart = answers[1]
-    assert processor[0]["head_gain"] is not None
-    assert moved[2] and not processor[2] and not apart[2]
-    for name, wanted in {**processor[0], **processor[1]}.items():
-        if isinstance(wanted, float):
-            for found in (moved, apart):
-                assert {**found[0], **found[1]}[name] == pytest.approx(wanted, rel=1e-4), name
 
 
 def test_devices_that_cannot_be_used_are_refused_before_weights_are_read(tmp_path: Path) -> None:
@@ -276,10 +247,6 @@ def test_cuda_says_what_the_processor_says(tmp_path: Path, subtests: pytest.Subt
             # Activations that lie between two codes may fall on either side, by the last digit.
             assert_near(plain, found, 0.02 if asked is not None else 1e-3)
             assert any("both models were run on cuda" in notice for notice in found.notices)
-            if asked is None:
-                pair = lm.opened(floats), lm.opened(quantized)
-                of_modules = quantmedic.collect(*pair, tokens=ids, device="cuda").record
-                assert_near(quantmedic.collect(*pair, tokens=ids, device="cpu").record, of_modules, 1e-3)
 
 
 def assert_near(plain: Any, found: Any, loose: float) -> None:

@@ -67,10 +67,6 @@ def test_the_gain_is_that_of_whole_models(tmp_path: Path) -> None:
     wanted = wanted_gain(lm.opened(folders[0]), lm.opened(folders[1]), tried)
     assert len(tried) == 4 and language.router_gain == pytest.approx(wanted, abs=1e-3)
     assert language.router_gain > 0.8
-    before = {name: value.clone() for name, value in quantized.state_dict().items()}
-    modules = quantmedic.diagnose(floats, quantized, tokens=ids).model.language
-    assert modules.router_gain == pytest.approx(wanted, abs=1e-3)
-    assert all(torch.equal(value, before[name]) for name, value in quantized.state_dict().items()), "all is put back"
 
 
 def test_routers_that_make_the_loss_are_the_cause(tmp_path: Path) -> None:
@@ -90,10 +86,6 @@ def test_routers_that_make_the_loss_are_the_cause(tmp_path: Path) -> None:
 @pytest.mark.nightly
 def test_routers_in_float_are_not_tried(tmp_path: Path) -> None:
     floats = random_model()
-    quantized = sick(floats)
-    for pair in (
-        (floats, quantized),
-        [lm.saved(model, tmp_path / str(k)) for k, model in enumerate((floats, quantized))],
-    ):
-        language = quantmedic.diagnose(*pair, tokens=texts(4)).model.language
-        assert language.kl_mean > 0 and language.router_gain is None
+    folders = [lm.saved(model, tmp_path / str(k)) for k, model in enumerate((floats, sick(floats)))]
+    language = quantmedic.diagnose(*folders, tokens=texts(4)).model.language
+    assert language.kl_mean > 0 and language.router_gain is None
