@@ -8,7 +8,6 @@ attributes, and from the choice of thresholds on also what the representative da
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from math import prod
 from pathlib import Path
 
 from quantmedic.collectors.data.messages import missing_path_error
@@ -29,12 +28,11 @@ from quantmedic.engine.case.facts import RecordedFacts, ReportedFacts, SettingsF
 from quantmedic.engine.errors import DataError
 from quantmedic.engine.json_record import Record
 
-#: Stages that are read by name: the first, the one that chooses thresholds, and the one after.
-FIRST, CHOSEN, SHIFTED = "initial_graph", "thresholds_selection", "after_shift_negative_correction"
+#: Stages that are read by name: the first, and the one that chooses thresholds.
+FIRST, CHOSEN = "initial_graph", "thresholds_selection"
 TUNED = "after_gptq"
 #: Least and largest value per channel of what left each node.
 EXTREMES = (f"{CHOSEN}/min_per_channel", f"{CHOSEN}/max_per_channel")
-FLOAT_BYTES = 4
 #: Thresholds are written with all their digits; float32 models hold them rounded.
 SAME = 1e-5
 #: Names that a notice lists.
@@ -47,15 +45,8 @@ class MctLog(Record):
     """One quantization as the log folder holds it."""
 
     folder: str
-    stages: tuple[str, ...]
-    float_nodes: tuple[MctNode, ...]
     nodes: tuple[MctNode, ...]
-    shifted: tuple[str, ...] = ()
     settings: SettingsFacts = SettingsFacts()
-
-    def node(self, name: str) -> MctNode | None:
-        """The node of that name after quantization."""
-        return next((node for node in self.nodes if node.name == name), None)
 
 
 def read_mct_log(folder: str | Path) -> MctLog:
@@ -179,101 +170,23 @@ def _read_quantization(root: Path, files: dict[str, Path]) -> MctLog:
     if FIRST not in stages:
         raise DataError("the event files of MCT hold no graph", where=str(files[FIRST]))
     last = list(stages.values())[-1]
-    before = [stage for stage in stages.values() if stage is not last]
     lows, highs = (read_extremes(files[name]) if name in files else {} for name in EXTREMES)
-    merged = _float_names(stages[FIRST], last)
-    return MctLog(
-        folder=str(root),
-        stages=tuple(stages),
-        float_nodes=tuple(stages[FIRST].nodes.values()),
-        nodes=tuple(
-            node.model_copy(
-                update={
-                    "float_names": merged.get(name, ()),
-                    "minimum": lows[name][0] if name in lows else None,
-                    "maximum": highs[name][1] if name in highs else None,
-                    "weight_choices": _weight_choices(name, before),
-                    "weight_bits": _weight_bits(name, last, before),
-                }
-            )
-            for name, node in last.nodes.items()
-        ),
-        shifted=_shifted_nodes(stages),
-        settings=_common_settings(stages, last),
+    nodes = (
+        node.model_copy(
+            update={
+                "minimum": lows[name][0] if name in lows else None,
+                "maximum": highs[name][1] if name in highs else None,
+            }
+        )
+        for name, node in last.nodes.items()
     )
+    return MctLog(folder=str(root), nodes=tuple(nodes), settings=_common_settings(stages, last))
 
 
-def _weight_choices(name: str, stages: Iterable[Stage]) -> tuple[int, ...]:
-    """Bit widths that the weights of a node could have got, the largest first."""
+def _has_choice_of_bits(name: str, stages: Iterable[Stage]) -> bool:
+    """The weights of a node could have got several bit widths."""
     texts = [stage.weights.get(name, {}).get("weights_n_bits") for stage in stages]
-    found = {bits for text in texts if text is not None for bits in integers_in(text)}
-    return tuple(sorted(found, reverse=True))
-
-
-def _weight_bits(name: str, last: Stage, before: Iterable[Stage]) -> int | None:
-    """Bits of the kernel, from the bytes of the node before and after quantization.
-
-    With k kernel values, f others: before 4·(k + f) bytes, after 4·f + k·bits / 8.
-    """
-    kernel = _kernel_size(last.own.get(name, {}))
-    full = max((stage.bytes.get(name, 0) for stage in before), default=0)
-    now = last.bytes.get(name, 0)
-    if kernel is None or not 0 < now < full:
-        return None
-    bits = 8 * (now - (full - FLOAT_BYTES * kernel)) / kernel
-    # The log states whole bytes, so that few values of few bits can be off by less than one.
-    return round(bits) if abs(bits - round(bits)) * kernel < 8 and 1 <= round(bits) <= 16 else None
-
-
-def _kernel_size(attributes: Attributes) -> int | None:
-    """Values in the kernel of a convolution or a linear layer."""
-    if "in_features" in attributes and "out_features" in attributes:
-        return int(attributes["in_features"]) * int(attributes["out_features"])
-    if "in_channels" in attributes and "kernel_size" in attributes:
-        window = prod(integers_in(attributes["kernel_size"]))
-        channels = int(attributes["in_channels"]) * int(attributes["out_channels"])
-        return channels * window // int(attributes.get("groups", 1))
-    return None
-
-
-def _shifted_nodes(stages: Mapping[str, Stage]) -> tuple[str, ...]:
-    """Nodes whose output the toolkit shifts: an addition that it put behind them."""
-    if CHOSEN not in stages or SHIFTED not in stages:
-        return ()
-    before, after = stages[CHOSEN].nodes, stages[SHIFTED].nodes
-    added = [node for name, node in after.items() if name not in before and node.op_type == "add"]
-    return tuple(source for node in added for source in node.inputs[:1])
-
-
-def _float_names(start: Stage, end: Stage) -> dict[str, tuple[str, ...]]:
-    """Float nodes that each node of the quantized graph stands for.
-
-    The toolkit names a merged node after one of its parts (``conv_bn``, ``bn_conv``, ``a_b_collapsed``); the other
-    parts are the neighbours that are gone.
-    """
-    merged = {name: [name] for name in end.nodes if name in start.nodes}
-    gone = [name for name in start.nodes if name not in end.nodes]
-    owner: dict[str, str] = {}
-    for new in (name for name in end.nodes if name not in start.nodes):
-        parts = [name for name in gone if f"_{name}_" in f"_{new}_" and name not in owner]
-        if parts:
-            owner[max(parts, key=len)] = new
-    readers: dict[str, list[str]] = {name: [] for name in start.nodes}
-    for node in start.nodes.values():
-        for source in node.inputs:
-            readers.setdefault(source, []).append(node.name)
-    for name in gone:  # a part behind the one that gave the name: topological order reaches chains
-        near = {owner[source] for source in start.nodes[name].inputs if source in owner}
-        if name not in owner and len(near) == 1:
-            owner[name] = near.pop()
-    for name in reversed(gone):  # a part in front of it
-        near = {owner[reader] for reader in readers[name] if reader in owner}
-        if name not in owner and len(near) == 1:
-            owner[name] = near.pop()
-    for name in gone:
-        if name in owner:
-            merged.setdefault(owner[name], []).append(name)
-    return {name: tuple(parts) for name, parts in merged.items()}
+    return len({bits for text in texts if text is not None for bits in integers_in(text)}) > 1
 
 
 def _common_settings(stages: Mapping[str, Stage], last: Stage) -> SettingsFacts:
@@ -287,7 +200,7 @@ def _common_settings(stages: Mapping[str, Stage], last: Stage) -> SettingsFacts:
         return counts.most_common(1)[0][0] if counts else None
 
     ratio = most("shift_negative_ratio", activation)
-    choices = [bits for name in last.nodes if len(bits := _weight_choices(name, stages.values())) > 1]
+    is_search = any(_has_choice_of_bits(name, stages.values()) for name in last.nodes)
     found: Fields = {
         "activation_error_method": enum_member(most("_activation_error_method", activation)),
         "weights_error_method": enum_member(most("_weights_error_method", weights)),
@@ -299,7 +212,7 @@ def _common_settings(stages: Mapping[str, Stage], last: Stage) -> SettingsFacts:
         "channel_equalization": most("activation_channel_equalization", activation),
         "bias_correction": most("weights_bias_correction", weights),
         "concat_threshold_update": most("concat_threshold_update", activation),
-        "mixed_precision": bool(choices) if weights else None,
+        "mixed_precision": is_search if weights else None,
         "learned_rounding": TUNED in stages,
     }
     return SettingsFacts.model_validate(found)

@@ -1,7 +1,7 @@
 """One stage of Sony's Model Compression Toolkit, as an event file of its log holds it: the graph at that step.
 
-The quantization of each node stands in attributes; the memory of each node and the extremes that the representative
-data showed stand beside the graph. Read with version 2.6.1.
+The quantization of each node stands in attributes, the extremes that the representative data showed in files beside the
+graph. Read with version 2.6.1.
 """
 
 import re
@@ -32,64 +32,48 @@ _PARAMETER = re.compile(r"'(\w+)': (?:np\.\w+\(|np\.)?(True|False|[-+]?[\d.]+(?:
 class MctNode(Record):
     """One node of the toolkit's graph after quantization.
 
-    ``inputs`` are names of nodes; ``float_names`` the nodes of the float model that it stands for, several where they
-    were folded into it, none where the toolkit added it. Bits and thresholds are those of its output; without
-    ``quantized`` that output stays float. ``minimum`` and ``maximum`` are what the representative data showed there,
-    before any shift. ``weight_bits`` follow from the memory that the log states. ``None`` is not in the log.
+    Bits and thresholds are those of its output; without ``quantized`` that output stays float. ``minimum`` and
+    ``maximum`` are what the representative data showed there, before any shift. ``None`` is not in the log.
     """
 
     name: str
     op_type: str
-    inputs: tuple[str, ...] = ()
-    shape: tuple[int, ...] | None = None
-    float_names: tuple[str, ...] = ()
     quantized: bool | None = None
     bits: int | None = None
-    method: str | None = None
     threshold: float | None = None
     low: float | None = None
     high: float | None = None
     signed: bool | None = None
     minimum: float | None = None
     maximum: float | None = None
-    weight_bits: int | None = None
-    weight_choices: tuple[int, ...] = ()
 
 
 @dataclass
 class Stage:
-    """A graph as one event file holds it: attributes per node, of itself, its weights and its activation."""
+    """A graph as one event file holds it: its nodes, and the attributes of their weights and their activations."""
 
     nodes: dict[str, MctNode] = field(default_factory=dict)
-    own: dict[str, Attributes] = field(default_factory=dict)
     weights: dict[str, Attributes] = field(default_factory=dict)
     activation: dict[str, Attributes] = field(default_factory=dict)
-    bytes: dict[str, int] = field(default_factory=dict)
 
 
 # TensorBoard is an optional package: it is imported where an event file is read, and its absence is an error there.
 
 
 def read_stage(file: Path) -> Stage:
-    """The last graph in an event file, with the memory of each node.
+    """The last graph in an event file.
 
     Raises:
         DataError: The file cannot be read.
     """
-    from tensorboard.compat.proto.config_pb2 import RunMetadata  # optional package
     from tensorboard.compat.proto.graph_pb2 import GraphDef  # optional package
 
     stage = Stage()
     for event in _events(file):
-        kind = event.WhichOneof("what")
-        if kind == "graph_def":
+        if event.WhichOneof("what") == "graph_def":
             graph = GraphDef.FromString(event.graph_def)
             IMPORTED_LAYERS.check(len(graph.node), file)
             _add_graph(stage, graph)
-        elif kind == "tagged_run_metadata":
-            metadata = RunMetadata.FromString(event.tagged_run_metadata.run_metadata)
-            for device in metadata.step_stats.dev_stats:
-                stage.bytes |= {s.node_name: sum(m.total_bytes for m in s.memory) for s in device.node_stats}
     return stage
 
 
@@ -150,36 +134,16 @@ def _events(file: Path) -> "Iterator[Event]":
 def _add_graph(stage: Stage, graph: "GraphDef") -> None:
     """Sort the entries of a graph: a node is followed under its name by ``.weights`` and ``.activation``."""
     entries = {entry.name: entry for entry in graph.node}
-    mains = {name: entry for name, entry in entries.items() if _parent(name, entries) is None}
-    for place, entry in mains.items():
-        name = _bare_name(place)
+    for place, entry in entries.items():
+        head, _, part = place.rpartition(".")
+        if part in ("weights", "activation") and head in entries:
+            continue
+        name = place.rpartition("/")[2]  # Without the folders that TensorBoard draws around it.
         for part, into in (("weights", stage.weights), ("activation", stage.activation)):
             if f"{place}.{part}" in entries:
                 into[name] = _entry_attributes(entries[f"{place}.{part}"])
-        stage.own[name] = _entry_attributes(entry)
-        inputs = [source.rpartition(":")[0] for source in entry.input]
-        fields: Fields = {
-            "name": name,
-            "op_type": entry.op,
-            "inputs": tuple(_bare_name(_parent(s, entries) or s) for s in inputs if not s.endswith(".weights")),
-            "shape": _output_shape(entry),
-        }
-        stage.nodes[name] = MctNode.model_validate(fields | _quantization(stage.activation.get(name, {})))
-
-
-def _parent(place: str, entries: "Mapping[str, NodeDef]") -> str | None:
-    head, _, part = place.rpartition(".")
-    return head if part in ("weights", "activation") and head in entries else None
-
-
-def _bare_name(place: str) -> str:
-    """Name of a node without the folders that TensorBoard draws around it."""
-    return place.rpartition("/")[2]
-
-
-def _output_shape(entry: "NodeDef") -> tuple[int, ...] | None:
-    shapes = list(entry.attr["_output_shapes"].list.shape) if "_output_shapes" in entry.attr else []
-    return tuple(side.size for side in shapes[0].dim) if len(shapes) == 1 else None
+        fields: Fields = {"name": name, "op_type": entry.op, **_quantization(stage.activation.get(name, {}))}
+        stage.nodes[name] = MctNode.model_validate(fields)
 
 
 def _entry_attributes(entry: "NodeDef") -> Attributes:
@@ -205,7 +169,6 @@ def _quantization(attributes: Attributes) -> Fields:
     return {
         "quantized": quantized,
         "bits": _shared_integer(attributes.get("activation_n_bits")) if quantized else None,
-        "method": enum_member(attributes.get("activation_quantization_method")),
         "threshold": numbers.get("threshold"),
         "low": numbers.get("range_min"),
         "high": numbers.get("range_max"),

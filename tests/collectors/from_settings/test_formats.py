@@ -309,7 +309,7 @@ def test_log_of_mct() -> None:
         MctNode(name="gelu", op_type="gelu", quantized=True, bits=16, low=-0.2, high=3.0),
         MctNode(name="flatten", op_type="flatten", quantized=False),
     )
-    found = imported_log(MctLog(folder="log", stages=("initial_graph",), float_nodes=nodes, nodes=nodes))
+    found = imported_log(MctLog(folder="log", nodes=nodes))
     assert ends(found) == {"conv": (-4.0, 4.0), "relu": (0.0, 4.0), "gelu": (-0.2, 3.0)}
     assert (found.layers["conv"].min, found.layers["conv"].max) == (-3, 2)
     assert found.layer_types["flatten"] == "flatten"

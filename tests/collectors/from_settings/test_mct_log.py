@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from quantmedic.collectors.from_settings.mct_log import MctLog, _float_names, fitting_mct_log, read_mct_log, why_stale
-from quantmedic.collectors.from_settings.mct_stage import MctNode, Stage
+from quantmedic.collectors.from_settings.mct_log import MctLog, fitting_mct_log, read_mct_log, why_stale
+from quantmedic.collectors.from_settings.mct_stage import MctNode
 from quantmedic.engine.errors import DataError
 
 
 def log() -> MctLog:
     nodes = (MctNode(name="conv", op_type="Conv2d", threshold=2.0), MctNode(name="relu", op_type="relu"))
-    return MctLog(folder="logs", stages=("initial_graph",), float_nodes=nodes, nodes=nodes)
+    return MctLog(folder="logs", nodes=nodes)
 
 
 def test_missing_and_empty_folders_are_refused(tmp_path: Path) -> None:
@@ -22,17 +22,6 @@ def test_missing_and_empty_folders_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="holds no event files") as caught:
         read_mct_log(tmp_path)
     assert "set_log_folder" in str(caught.value)
-
-
-def test_merged_nodes_are_known_by_their_parts() -> None:
-    def stage(*names: str) -> Stage:
-        before = ["", *names]
-        return Stage(nodes={n: MctNode(name=n, op_type="x", inputs=(b,)) for n, b in zip(names, before, strict=False)})
-
-    merged = _float_names(
-        stage("conv", "bn", "a.b", "relu", "con"), stage("conv_bn", "xa.b_collapsed", "a.b_c", "relu")
-    )
-    assert merged == {"relu": ("relu",), "conv_bn": ("conv", "bn"), "a.b_c": ("a.b",)}
 
 
 def test_without_tensorboard_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
