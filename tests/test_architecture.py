@@ -297,7 +297,6 @@ OTHER_WRITERS = {
     ("collectors/data/arrays.py", "savez"): "likewise",
     ("collectors/case_file/archive.py", "save"): "in memory",
     ("collectors/from_language_model/rooms.py", "memmap"): "a file that was made before it is mapped",
-    ("collectors/from_device/node_dumps.py", "connect"): "reads alone",
     ("quantmedic/api/answer.py", "mkdtemp"): "a folder that stays, for the browser to show",
     ("quantmedic/xquant_tensorboard.py", "EventFileWriter"): "in a scratch folder, whose files are copied",
 }

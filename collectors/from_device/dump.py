@@ -2,12 +2,10 @@
 
 A dump is a folder with one ``.npy`` per tensor, an ``.npz``, a folder with one subfolder per sample (``Result_0``,
 ``Result_1`` …, as qnn-net-run and snpe-net-run write them) of ``.raw`` or ``.npy`` files, outputs that Polygraphy saved
-as JSON, what a debug build of onnxruntime wrote of its nodes, an analysis of RKNN, a dump of ExecuTorch, or
-arrays in memory.
+as JSON, or arrays in memory.
 """
 
 import binascii
-import filecmp
 import os
 import re
 from base64 import b64decode
@@ -33,11 +31,9 @@ from quantmedic.collectors.data.arrays import (
 )
 from quantmedic.collectors.data.batches import numbers_of
 from quantmedic.collectors.data.messages import missing_path_error, shape_text
-from quantmedic.collectors.from_device.etdump import is_etdump, read_etdump
-from quantmedic.collectors.from_device.node_dumps import DATABASE, TENSOR_FILE, read_node_database, tensor_file_column
 from quantmedic.collectors.measure.device_tensors import DUMP_OPTION as OPTION
 from quantmedic.engine.errors import DataError
-from quantmedic.engine.input_files import leads_out, read_text
+from quantmedic.engine.input_files import leads_out
 from quantmedic.engine.json_text import read_json
 from quantmedic.engine.reading_limits import ARRAY_BYTES, IMPORTED_LAYERS, SAMPLES
 
@@ -46,18 +42,12 @@ _SAMPLE = re.compile(r"(?:[A-Za-z_.\- ]*[_.\- ])?(\d{1,9})")
 #: Folders within folders that names of tensors with ``/`` in them make.
 _DEPTH = 16
 _RAW, _NPY = ".raw", ".npy"
-_ENDINGS = (_RAW, _NPY, TENSOR_FILE)
+_ENDINGS = (_RAW, _NPY)
 #: Names that a line lists.
 _LISTED = 6
 _HELP = (
     "give a folder with one .npy per tensor, or another form of dump; quantmedic explain device-tensors lists them all"
 )
-_MAP = "map_name_to_file.txt"
-_BOARD = "runtime"
-_SIDES = (_BOARD, "simulator", "golden")
-#: Where arrays stand within a side, the surest first.
-_PLACES = ("npy/*.npy", "*.npy", "dumps/*.npy", "*.txt")
-_OF_BOARD = re.compile(r"\d{3,}_[A-Za-z0-9]+_(.+)_shape_[\d_]+_[a-z]+\d*")
 
 
 @dataclass(frozen=True)
@@ -104,41 +94,33 @@ def open_dump(source: object) -> Dump:
     """Find the tensors of a dump; no value is read.
 
     Args:
-        source: Path of a folder, an ``.npz``, an ``.npy``, a ``.tensorproto``, a database of onnxruntime or a JSON of
-            Polygraphy, or a mapping of names to arrays.
+        source: Path of a folder, an ``.npz``, an ``.npy`` or a JSON of Polygraphy, or a mapping of names to arrays.
 
     Raises:
         DataError: There is none, it is of an unknown kind, holds no tensor, is damaged, or leads out of its folder.
     """
+    return _leave_out_others(_find_tensors(source))
+
+
+def _find_tensors(source: object) -> Dump:
     if isinstance(source, Mapping):
-        arrays = {str(name): memory_column(str(name), as_array(value, OPTION)) for name, value in source.items()}
-        return _leave_out_others(Dump("arrays", [DumpedTensor(name, column) for name, column in arrays.items()]))
+        arrays = {str(name): as_array(value, OPTION) for name, value in source.items()}
+        return _dump_of("arrays", {name: memory_column(name, array) for name, array in arrays.items()})
     if not isinstance(source, str | Path):
         raise DataError(f"{OPTION} is neither a path nor arrays by name", where=type(source).__name__, help=_HELP)
     path = Path(source).expanduser()
     if not path.exists():
         raise missing_path_error(path, f"file or folder of {OPTION}", otherwise="")
     if path.is_dir():
-        return _leave_out_others(_open_folder(path))
+        return _open_folder(path)
     start = first_bytes(path)
     if start.startswith(b"PK"):
-        return _leave_out_others(_dump_of(path.name, npz_columns(path)))
+        return _dump_of(path.name, npz_columns(path))
     if start.startswith(NPY_MAGIC):
-        return _leave_out_others(Dump(path.name, [DumpedTensor(path.stem, npy_column(path))]))
-    if start.startswith(DATABASE):
-        return _leave_out_others(_dump_of(path.name, *read_node_database(path)))
-    if is_etdump(start):
-        raise DataError(
-            f"{OPTION} names an ETDump alone",
-            where=str(path),
-            help="give the folder that holds it, its debug buffer and the ETRecord, and nothing else",
-        )
-    if path.suffix == TENSOR_FILE:
-        return _leave_out_others(Dump(path.name, [_tensor_of(path.name, path)]))
+        return _dump_of(path.name, {path.stem: npy_column(path)})
     if start.lstrip()[:1] == b"{":
         known, notices = _read_polygraphy(path)
-        columns = {name: memory_column(name, array) for name, array in known.items()}
-        return _leave_out_others(_dump_of(path.name, columns, notices))
+        return _dump_of(path.name, {name: memory_column(name, array) for name, array in known.items()}, notices)
     raise DataError(f"the file of {OPTION} is of a kind that is not known", where=str(path), help=_HELP)
 
 
@@ -171,48 +153,14 @@ def list_names(names: Sequence[str]) -> str:
 def _open_folder(folder: Path) -> Dump:
     name = folder.resolve().name
     own = _entries(folder, folder)
-    if _is_rknn(folder):
-        return _dump_of(name, dict(_read_rknn(folder)))
-    others = [Path(entry.path) for entry in own if entry.is_file() and Path(entry.name).suffix not in _ENDINGS]
-    if any(is_etdump(first_bytes(path)) for path in others):
-        return _dump_of(name, *read_etdump(folder, others, OPTION))
     samples = [entry for entry in own if entry.is_dir() and _SAMPLE.fullmatch(entry.name)]
     if samples and not any(entry.is_file() and Path(entry.name).suffix in _ENDINGS for entry in own):
         return _open_samples(name, folder, _sort_samples(samples))
     files = dict(_files(folder, folder))
     raw = [found for found in files if found.endswith(_RAW)]
     notices = [f"{found}: a .raw is one sample, and stands in a folder of that sample (Result_0)" for found in raw]
-    arrays = [(_tensor_of(found, path), [path]) for found, path in files.items() if not found.endswith(_RAW)]
-    return _without_doubles(name, arrays, notices)
-
-
-def _tensor_of(file: str, path: Path) -> DumpedTensor:
-    """The tensor of a file: its name stands in a TensorProto; of others it is their path inside of the dump."""
-    column = _file_column(path)
-    return DumpedTensor(column.info.name if file.endswith(TENSOR_FILE) else file.removesuffix(_NPY), column)
-
-
-def _file_column(path: Path) -> Column:
-    return tensor_file_column(path) if path.suffix == TENSOR_FILE else npy_column(path)
-
-
-def _without_doubles(origin: str, found: Sequence[tuple[DumpedTensor, Sequence[Path]]], notices: list[str]) -> Dump:
-    """The dump, with one of files that hold the same tensor: of two providers, or as an output and as an input."""
-    by_name: dict[str, list[tuple[DumpedTensor, Sequence[Path]]]] = {}
-    for each in found:
-        by_name.setdefault(each[0].name, []).append(each)
-    tensors = []
-    for name, ((tensor, paths), *others) in by_name.items():
-        if all(_are_same_files(paths, more) for _, more in others):
-            tensors.append(tensor)
-        else:
-            files = list_names([paths[0].name, *(more[0].name for _, more in others)])
-            notices.append(f"{name}: {files} hold it and differ; leave one of them in the dump")
-    return Dump(origin, tensors, notices)
-
-
-def _are_same_files(some: Sequence[Path], others: Sequence[Path]) -> bool:
-    return all(filecmp.cmp(one, other, shallow=False) for one, other in zip(some, others, strict=True))
+    arrays = {found.removesuffix(_NPY): npy_column(path) for found, path in files.items() if found.endswith(_NPY)}
+    return _dump_of(name, arrays, notices)
 
 
 def _sort_samples(folders: Iterable["os.DirEntry[str]"]) -> list[Path]:
@@ -247,7 +195,7 @@ def _sort_samples(folders: Iterable["os.DirEntry[str]"]) -> list[Path]:
 
 def _open_samples(name: str, root: Path, folders: Sequence[Path]) -> Dump:
     contents = [dict(_files(folder, root)) for folder in folders]
-    tensors: list[tuple[DumpedTensor, Sequence[Path]]] = []
+    tensors: list[DumpedTensor] = []
     notices: list[str] = []
     for file in dict.fromkeys(file for content in contents for file in content):
         lacking = next((k for k, content in enumerate(contents) if file not in content), None)
@@ -262,10 +210,10 @@ def _open_samples(name: str, root: Path, folders: Sequence[Path]) -> Dump:
             notices.append(f"{file}: its samples differ in size, {sides}")
             continue
         if file.endswith(_RAW):
-            tensors.append((DumpedTensor(file.removesuffix(_RAW), _raw_column(file, paths, sizes[0]), raw=True), paths))
+            tensors.append(DumpedTensor(file.removesuffix(_RAW), _raw_column(file, paths, sizes[0]), raw=True))
         else:
-            tensors.append((DumpedTensor(_tensor_of(file, paths[0]).name, _array_samples(file, paths)), paths))
-    return _without_doubles(name, tensors, notices)
+            tensors.append(DumpedTensor(file.removesuffix(_NPY), _array_samples(file, paths)))
+    return Dump(name, tensors, notices)
 
 
 def _raw_column(file: str, paths: Sequence[Path], size: int) -> Column:
@@ -284,11 +232,11 @@ def _raw_column(file: str, paths: Sequence[Path], size: int) -> Column:
 
 def _array_samples(file: str, paths: Sequence[Path]) -> Column:
     """Arrays of one shape and type, a row for each file."""
-    first = _file_column(paths[0]).info
+    first = npy_column(paths[0]).info
     info = ArrayInfo(file, file, (len(paths), *first.shape), first.dtype)
 
     def load(path: Path) -> Array:
-        column = _file_column(path)
+        column = npy_column(path)
         if (column.info.shape, column.info.dtype) != (first.shape, first.dtype):
             raise _change_error(path, f"{'  '.join(column.info.where[2:])} where the first sample has {first.where[2]}")
         return column.load()
@@ -406,94 +354,4 @@ def _unreadable_polygraphy(path: Path, cause: object) -> DataError:
         f"the JSON of {OPTION} cannot be read as outputs of Polygraphy",
         where=[str(path), f"cause  {cause}"],
         help="write it with polygraphy run … --save-outputs, or save the tensors with numpy.savez",
-    )
-
-
-# --- analyses of RKNN ------------------------------------------------------------------------------------------------
-
-
-def _is_rknn(folder: Path) -> bool:
-    """The folder that ``accuracy_analysis`` of rknn-toolkit2 writes of one input, or one side of it that holds ``npy``.
-
-    ``golden`` holds the tensors of the float network, ``simulator`` those of the quantized one on the computer,
-    ``runtime`` those of the board, where one was connected. Each has a ``.txt`` per tensor, a value on each line, and
-    most the same in ``npy``. ``map_name_to_file.txt`` beside them names the tensor of each file. The board itself calls
-    its files ``025_ConvClip_385_shape_1_384_14_14_float.npy``: place, operator, tensor, sides and type.
-    """
-    return (folder / _MAP).is_file() or (folder.name in _SIDES and (folder / "npy").is_dir())
-
-
-def _read_rknn(folder: Path) -> Iterator[tuple[str, Column]]:
-    """Names and values of the tensors of the board, or of the side that was given.
-
-    Raises:
-        DataError: There is no board, or a file is damaged or leads out of the folder.
-        LimitError: A file is too large, or there are too many.
-    """
-    names = _read_map(folder / _MAP, folder) if (folder / _MAP).is_file() else {}
-    side = folder / _BOARD if names or folder.name not in _SIDES else folder
-    found = [path for place in _PLACES for path in sorted(side.glob(place)) if path.is_file()]
-    if not found:
-        raise _no_board(folder)
-    IMPORTED_LAYERS.check(len(found), side)
-    read: set[str] = set()
-    for path in found:
-        name = names.get(path.stem) or _name_of(path.stem)
-        if name not in read:
-            read.add(name)
-            _confine(path, folder)
-            yield name, npy_column(path) if path.suffix == ".npy" else _text_column(path, name)
-
-
-def _read_map(path: Path, folder: Path) -> Mapping[str, str]:
-    """Names of tensors by those of files without their ending; the table has a heading and a rule."""
-    if leads_out(path, folder):
-        return {}
-    rows = [line.rsplit(None, 1) for line in _text_of(path).splitlines()]
-    return {Path(row[1]).stem: row[0].strip() for row in rows if len(row) == 2 and row[1] != "file_name"}
-
-
-def _name_of(stem: str) -> str:
-    of_board = _OF_BOARD.fullmatch(stem)
-    return stem if of_board is None else of_board[1]
-
-
-def _text_column(path: Path, name: str) -> Column:
-    """Values of one sample in one row, ``[1, values]``; the model knows their shape."""
-    try:
-        values = np.array(_text_of(path).split(), np.float32)
-    except ValueError as error:
-        raise _analysis_error(path, error) from error
-    return memory_column(name, values[None])
-
-
-def _text_of(path: Path) -> str:
-    try:
-        return read_text(path)
-    except (OSError, UnicodeDecodeError) as error:
-        raise _analysis_error(path, error) from error
-
-
-def _confine(path: Path, folder: Path) -> None:
-    if leads_out(path, folder):
-        raise DataError(
-            f"a link in {OPTION} leads out of its folder", where=str(path), help="put the file itself there"
-        )
-
-
-def _no_board(folder: Path) -> DataError:
-    there = [side for side in _SIDES if (folder / side).is_dir()]
-    return DataError(
-        f"the analysis of RKNN in {OPTION} holds no tensors of the board",
-        where=f"{folder}  holds {', '.join(there) or 'neither simulator nor golden'}, no {_BOARD}",
-        help="connect the board and name it: rknn.accuracy_analysis(inputs=[…], target='rk3588'); to hold RKNN's "
-        f"simulator against the model, give {folder / 'simulator'}",
-    )
-
-
-def _analysis_error(path: Path, cause: object) -> DataError:
-    return DataError(
-        "a file of RKNN's analysis is damaged",
-        where=[str(path), f"cause  {cause}"],
-        help="run rknn.accuracy_analysis again",
     )

@@ -344,12 +344,12 @@ class ReferenceOptions:
         TensorSource | None,
         Option(
             "Tensors that the device computed on the first evaluation samples: folder of .npy, one subfolder of "
-            ".raw or .npy per sample, .npz, or a dump of Polygraphy, onnxruntime, RKNN or ExecuTorch.",
+            ".raw or .npy per sample, .npz, or outputs that Polygraphy saved.",
             takes="PATH",
             python="Tensors that the device computed on the first samples of the validation data, to name the layer "
             "where it departs from the quantized model (page ``device-tensors``): a folder of ``.npy``, one subfolder "
-            "of ``.raw`` or ``.npy`` for each sample, an ``.npz``, a dump of Polygraphy, onnxruntime, RKNN or "
-            "ExecuTorch, or a mapping of names to arrays, samples along axis 0.",
+            "of ``.raw`` or ``.npy`` for each sample, an ``.npz``, outputs that Polygraphy saved, "
+            "or a mapping of names to arrays, samples along axis 0.",
             instead=_OUTPUTS,
         ),
     ] = None

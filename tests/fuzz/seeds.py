@@ -5,11 +5,9 @@ import io
 import json
 import logging
 import runpy
-import sqlite3
 import tempfile
 import tomllib
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,6 @@ from builders.onnx_models import Net, Recipe, qdq, random, static
 from builders.recordings import RECORDINGS
 from builders.toml_styles import Writer
 from mutate_torch import sound_pair
-from onnx import numpy_helper
 
 Seeds = dict[str, bytes]
 ROOT = Path(__file__).parents[2]
@@ -125,11 +122,6 @@ def _arrays() -> Seeds:
         "dump.json": json.dumps(
             {"lst": [["trt", [{"outputs": {"scores": {"values": _encoded(random(6, 4, 3))}}}]]]}
         ).encode(),
-        "relu.tensorproto": numpy_helper.from_array(random(7, 4, 4, 4, 4), "relu").SerializeToString(),
-        "nodes.db": _node_database({"relu": random(7, 4, 4, 4, 4), "out": random(6, 4, 3)}),
-        "relu.txt": "".join(f"{value:.6f}\n" for value in random(7, 64)).encode(),
-        "map_name_to_file.txt": b"layer_name  file_name  \n----\nrelu        relu.txt   \npool        pool.txt   \n",
-        **{path.name: path.read_bytes() for path in sorted((RECORDINGS / "executorch/own").iterdir())},
         "relu.raw": random(7, 4, 4, 4).tobytes(),
         "pool.npy": _written(lambda file: np.save(file, random(8, 4, 1, 1))),
         "names.json": b'{"out": "scores"}',
@@ -140,20 +132,6 @@ def _arrays() -> Seeds:
         "a.png": _written(lambda file: picture.save(file, "png")),
         "a.jpeg": _written(lambda file: picture.save(file, "jpeg")),
     }
-
-
-def _node_database(tensors: dict[str, Any]) -> bytes:
-    """Tensors as a debug build of onnxruntime stores them, a step for each sample."""
-    with closing(sqlite3.connect(":memory:")) as database:
-        columns = "Step int not null, Name text not null, Value TensorProto, DeviceType text, TracedProducer NodeArg"
-        database.execute(f"Create table Tensors ({columns}, TracedConsumers NodeArgList, primary key (Step, Name))")
-        for name, values in tensors.items():
-            for step in range(len(values)):
-                content = numpy_helper.from_array(values[step : step + 1], name).SerializeToString()
-                row = (step + 1, name, content, "CPU", "", "")
-                database.execute("Insert into Tensors values (?, ?, ?, ?, ?, ?)", row)
-        database.commit()
-        return database.serialize()
 
 
 def _encoded(values: Any) -> dict[str, str]:

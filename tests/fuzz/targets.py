@@ -94,7 +94,6 @@ _EVERYTHING = {
     **{f"{kind}/model.safetensors": f"{kind}/model-00001-of-00001.safetensors" for kind in ("float", "gptq")},
     "gptq/config.json": "gptq/config.json",
 }
-_DUMPED = {"d/relu.tensorproto": "relu.tensorproto"}
 _QUANTIZED = ("qdq.onnx", "wide.onnx", "qop.onnx")
 #: Commands, each run in a folder with these files, that write the seeds of quantmedic's own formats.
 OWN = (
@@ -150,16 +149,6 @@ def _data() -> Iterator[Target]:
     samples = _PAIR | {f"d/Result_{k}/{name}": name for k in range(4) for name in ("relu.raw", "pool.npy")}
     yield Target("dumps", 1, samples, "d/Result_1/pool.npy", files.mutate_npy, (f"{dump} d",))
     yield Target("dumps", 0.5, samples, "d/Result_0/relu.raw", mutate_bytes, (f"{dump} d",))
-    nodes = _PAIR | {"d/relu.tensorproto": "relu.tensorproto"}
-    yield Target("dumps", 0.5, nodes, "d/relu.tensorproto", mutate_bytes, (f"{dump} d",))
-    yield Target("dumps", 0.5, _PAIR | {"o.db": "nodes.db"}, "o.db", mutate_bytes, (f"{dump} o.db",))
-    board = _PAIR | {"d/map_name_to_file.txt": "map_name_to_file.txt"}
-    board |= {"d/runtime/relu.txt": "relu.txt", "d/runtime/npy/pool.npy": "pool.npy"}
-    for name, mutate in (("map_name_to_file.txt", mutate_lines), ("runtime/relu.txt", mutate_lines)):
-        yield Target("dumps", 0.5, board, f"d/{name}", mutate, (f"{dump} d",))
-    executorch = _PAIR | {f"d/{name}": name for name in ("etdump.etdp", "etrecord.bin", "debug.bin")}
-    for name, mutate in (("etdump.etdp", mutate_bytes), ("etrecord.bin", files.mutate_zip)):
-        yield Target("dumps", 0.5, executorch, f"d/{name}", mutate, (f"{dump} d",))
     named = _PAIR | {"o.npz": "dump.npz", "names.json": "names.json"}
     yield Target("dumps", 0.5, named, "names.json", mutate_json, (f"{dump} o.npz --device-names names.json",))
     for name, mutate in (("labels.npy", files.mutate_npy), ("labels.txt", mutate_lines), ("labels.csv", mutate_lines)):
@@ -236,7 +225,7 @@ def _folders(seeds: Seeds) -> Iterator[Target]:
     written = (*_WRITTEN, f"{_STATIC[0]} --format sarif -o out/r")
     yield Target("planted rests", 6, own, "", mutate_bytes, written, plant.plant_rest)
     yield Target("links", 12, own, "", mutate_bytes, (*_WORDS, *written), plant.plant_links)
-    dumped = own | {f"d/Result_{k}/{name}": name for k in range(2) for name in ("relu.raw", "pool.npy")} | _DUMPED
+    dumped = own | {f"d/Result_{k}/{name}": name for k in range(2) for name in ("relu.raw", "pool.npy")}
     yield Target("links", 3, dumped, "", mutate_bytes, (f"{_COLLECT}x.npz --device-tensors d",), plant.plant_links)
     yield Target("links", 1, _TFLITE, "", mutate_bytes, _LITE, plant.plant_links)
     yield Target("links", 1, _OPENVINO, "", mutate_bytes, _IR, plant.plant_links)

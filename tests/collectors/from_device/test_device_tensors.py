@@ -30,11 +30,8 @@ from builders.device_dumps import (
 from builders.dump_files import (
     Dump,
     write_archive,
-    write_database,
-    write_files,
     write_npy,
     write_polygraphy,
-    write_runs,
     write_samples,
 )
 from builders.field_patients import demo, quantize, split
@@ -217,14 +214,9 @@ FORMS: dict[str, Callable[[Path, Dump], Path]] = {
     "raw of samples": write_samples,
     "npy of samples": lambda folder, dump: write_samples(folder, dump, ".npy"),
     "Polygraphy": write_polygraphy,
-    "files of nodes": write_files,
-    "files of nodes of runs": write_runs,
-    "database of nodes": write_database,
     "raw from 1": lambda folder, dump: write_samples(folder, dump, first=1),
     "raw NHWC": lambda folder, dump: write_samples(folder, dump, last=True),
     "Polygraphy, decoded": lambda path, dump: write_polygraphy(path, dump, lazy=False),
-    "files of nodes with provider and rank": lambda path, dump: write_files(path, dump, "CPU_", "_default_rank_0"),
-    "database of batches": lambda path, dump: write_database(path, dump, 8),
 }
 
 
@@ -249,7 +241,7 @@ def test_what_a_newcomer_dumps_is_judged_as_far_as_it_fits(
     dump = {name: values[:10] for name, values in DUMP.items() if name not in unneeded}
     dump["stranger"] = dump.pop("pool_dq")
     dump = {name: np.moveaxis(values, 1, -1) if values.ndim == 4 else values for name, values in dump.items()}
-    for form in ("npz", "raw of samples", "Polygraphy", "database of nodes"):
+    for form in ("npz", "raw of samples", "Polygraphy"):
         with subtests.test(form):
             case = collected(paths, FORMS[form](tmp_path / form, dump))
             assert case.record.device.samples == 10

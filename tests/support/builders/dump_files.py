@@ -3,23 +3,14 @@
 import base64
 import io
 import json
-import re
-import sqlite3
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 
 import numpy as np
-from onnx import numpy_helper
 
 from builders.onnx_models import Array
 
 Dump = dict[str, Array]
-
-TENSORS = """Create table if not exists Tensors (   Step int not null,   Name text not null,   Value TensorProto,
- DeviceType text,   TracedProducer NodeArg,   TracedConsumers NodeArgList,   primary key (Step, Name) );"""
-NODES = """Create table if not exists Nodes (   ExecutionCounter int,   Name text primary key not null,
- OpType text not null,   ExecutionProvider text );"""
 
 
 def samples_of(dump: Dump) -> int:
@@ -79,41 +70,3 @@ def write_polygraphy(folder: Path, dump: Dump, *, lazy: bool = True) -> Path:
     folder.mkdir()
     (folder / "dump.json").write_text(json.dumps(polygraphy(dump, lazy=lazy)))
     return folder / "dump.json"
-
-
-def file_name(tensor: str, provider: str = "", rank: str = "") -> str:
-    return f"{provider}{re.sub(r'[^0-9A-Za-z]', '_', tensor)}{rank}.tensorproto"
-
-
-def write_files(folder: Path, dump: Dump, provider: str = "", rank: str = "") -> Path:
-    """Files of onnxruntime, of one run."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, values in dump.items():
-        tensor = numpy_helper.from_array(values, name)
-        (folder / file_name(name, provider, rank)).write_bytes(tensor.SerializeToString())
-    return folder
-
-
-def write_runs(folder: Path, dump: Dump) -> Path:
-    """Files of onnxruntime, a folder for each run of one sample."""
-    for k in range(samples_of(dump)):
-        write_files(folder / f"run_{k}", {name: values[k : k + 1] for name, values in dump.items()})
-    return folder
-
-
-def write_database(folder: Path, dump: Dump, batch: int = 1, lacking: tuple[str, int] = ("", 0)) -> Path:
-    """A database of onnxruntime, of runs with so many samples each, without this tensor of this step."""
-    folder.mkdir(parents=True, exist_ok=True)
-    path, samples = folder / "execution-trace-pid4711.db", samples_of(dump)
-    with closing(sqlite3.connect(path)) as database, database:
-        database.execute(TENSORS)
-        database.execute(NODES)
-        for step in range(1, samples // batch + 1):
-            rows = slice((step - 1) * batch, step * batch)
-            for name, values in dump.items():
-                if (name, step) == lacking:
-                    continue
-                stored = numpy_helper.from_array(values[rows] if values.shape[:1] == (samples,) else values, name)
-                content = (step, name, stored.SerializeToString(), "CPU", f"{name}:0", "")
-                database.execute("Insert into Tensors values (?, ?, ?, ?, ?, ?)", content)
-    return path
