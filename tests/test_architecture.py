@@ -114,7 +114,6 @@ AT_HOME = [
         (
             *("collectors/from_onnx/", "collectors/from_translation/", "collectors/from_litert/"),
             *("collectors/from_openvino/", "trials/from_onnx/"),
-            "collectors/from_device/node_dumps.py",  # reads tensors that onnxruntime serialized
         ),
     ),
 ]

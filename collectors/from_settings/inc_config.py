@@ -1,39 +1,75 @@
-"""Configurations of Intel Neural Compressor 1 to 3: settings, unknown keys, and options without effect.
+"""Configurations of Intel Neural Compressor 2: settings, unknown keys, and options without effect.
 
-Read with versions 2.6 and 3.7: ``PostTrainingQuantConfig`` as a mapping, the YAML of version 1 that 2 still takes, the
-JSON of version 3, and the choice per operator that tuning leaves (``best_configure``, ``qconfig.json``, ``cfg.pkl``).
+A mapping of the arguments of ``PostTrainingQuantConfig``, read with version 2.6. Those of version 1 and 3, and what
+tuning leaves, are known by their words and refused with what to give instead.
 """
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
-from quantmedic.collectors.from_settings.inc_schema import (
-    ARGUMENTS,
-    BITS,
-    DEPLOYED,
-    DOCUMENT,
-    FLOATS,
-    METHODS,
-    TOOLCHAIN,
-    imported_settings,
-    operator_key,
-)
-from quantmedic.collectors.from_settings.inc_version_3 import is_version_3, read_version_3
+from quantmedic.collectors.data.messages import did_you_mean
 from quantmedic.collectors.toolchain_files.formats import Format, Imported, Requests
 from quantmedic.collectors.toolchain_files.settings_files import read_json, read_yaml
-from quantmedic.collectors.toolchain_files.values import Fields, mapping
-from quantmedic.engine.case.facts import ReportedFacts, SettingsFacts
+from quantmedic.collectors.toolchain_files.values import MAX_UNKNOWN, mapping
+from quantmedic.engine.case.facts import SettingsFacts
 from quantmedic.engine.errors import DataError
 
+TOOLCHAIN = "Intel Neural Compressor"
+#: Types in which an operator counts as left in float: one of weight and activation is enough (run with 2.6).
+FLOATS = {"fp32", "bf16", "fp16"}
+BITS = {"int8": 8, "uint8": 8, "int4": 4, "int16": 16}
+METHODS = {"minmax": "minmax", "kl": "kl", "percentile": "percentile"}
 #: The one share of values that the percentile of ONNX models covers, in percent.
 PERCENTILE = 99.999
 #: Recipes that version 2 takes and no algorithm asks for (source of 2.6).
 DROPPED = ("fast_bias_correction", "weight_correction")
+#: Characters of a key that an error shows.
+MAX_KEY = 2000
 
 #: What makes a key of op_name_dict more than a name; a dot matches itself too.
 _SPECIAL = frozenset("\\*+?()[]{}|^$")
+
+#: Known keys, and what stands in them; None where values are not looked into, ``*`` for any key.
+Schema = Mapping[str, "Schema | None"]
+
+
+def _keys(text: str) -> Schema:
+    """Keys whose values are not looked into."""
+    return dict.fromkeys(text.split())
+
+
+_OPERATORS: Schema = {
+    "*": {
+        "weight": _keys("granularity scheme dtype algorithm bits bit group_size"),
+        "activation": _keys("granularity scheme dtype algorithm compute_dtype quant_mode"),
+    }
+}
+_ACCURACY = _keys("higher_is_better criterion tolerable_loss absolute relative keys")
+_TUNING = _keys("strategy strategy_kwargs timeout max_trials objective")
+#: Arguments of PostTrainingQuantConfig and QuantizationAwareTrainingConfig, and what their printed form adds.
+ARGUMENTS: Schema = {
+    **_keys(
+        "approach inputs outputs backend domain model_name quant_format device calibration_sampling_size "
+        "example_inputs reduce_range excluded_precisions quant_level diagnosis ni_workload_name framework use_bf16"
+    ),
+    "recipes": _keys(
+        "smooth_quant smooth_quant_args layer_wise_quant layer_wise_quant_args fast_bias_correction weight_correction "
+        "gemm_to_matmul graph_optimization_level first_conv_or_matmul_quantization last_conv_or_matmul_quantization "
+        "pre_post_process_quantization add_qdq_pair_to_weight optypes_to_exclude_output_quant dedicated_qdq_pair "
+        "rtn_args awq_args gptq_args teq_args autoround_args scale_propagation_max_pooling scale_propagation_concat"
+    ),
+    "op_type_dict": _OPERATORS,
+    "op_name_dict": _OPERATORS,
+    "accuracy_criterion": _ACCURACY,
+    "AccuracyCriterion": _ACCURACY,
+    "tuning_criterion": _TUNING,
+    "TuningCriterion": _TUNING,
+}
+#: Arguments of which one is enough to tell such a configuration.
+_MARKS = ("op_type_dict", "op_name_dict", "recipes", "approach", "tuning_criterion")
 
 
 @dataclass(frozen=True)
@@ -56,7 +92,7 @@ class _Operator:
 
 
 def read_config(path: Path) -> Imported:
-    """A configuration of any version.
+    """A configuration.
 
     Raises:
         DataError: It cannot be read, or holds none.
@@ -71,77 +107,70 @@ def imported_config(found: Mapping[object, object], origin: str) -> Imported:
     """A configuration as facts.
 
     Args:
-        found: What the file holds.
+        found: What the file holds: the arguments, or the name of their class with them.
         origin: Name of the file.
 
     Raises:
-        DataError: It is no configuration that is known.
+        DataError: It is no configuration of version 2.
     """
     if len(found) == 1:
         ((name, inner),) = found.items()
         if str(name).endswith("Config") and isinstance(inner, Mapping):
             return imported_config(inner, origin)
-    if "op" in found:
-        return _read_tuned(mapping(found["op"]), found, origin)
-    if "quantization" in found or "tuning" in found:
-        return _read_document(found)
-    if set(found) <= set(DEPLOYED) and "model" in found:
-        return _read_deployed(found)
-    if any(key in found for key in ("op_type_dict", "op_name_dict", "recipes", "approach", "tuning_criterion")):
-        return _read_arguments(found)
-    if is_version_3(found):
-        return read_version_3(found, origin)
-    raise DataError(
-        f"no configuration of {TOOLCHAIN} is found",
-        where=origin,
-        help="it has the arguments of PostTrainingQuantConfig, a key quantization, or the fields of version 3",
+    if not any(key in found for key in _MARKS):
+        raise DataError(
+            f"no configuration of {TOOLCHAIN} 2 is found",
+            where=origin,
+            help="give the arguments of PostTrainingQuantConfig as JSON or YAML: files of versions 1 and 3, "
+            "best_configure and deploy.yaml are not read",
+        )
+    types, names = (
+        [_Operator(str(name), mapping(said)) for name, said in mapping(found.get(key)).items()]
+        for key in ("op_type_dict", "op_name_dict")
     )
-
-
-def _read_arguments(found: Mapping[object, object]) -> Imported:
-    """Arguments of PostTrainingQuantConfig."""
-    types, names = (_operators_of(found.get(key)) for key in ("op_type_dict", "op_name_dict"))
-    everywhere = [each for each in (*types, *names) if each.name == ".*"]
-    settings = _shared_settings(
-        approach=found.get("approach"),
-        recipes=mapping(found.get("recipes")),
-        everywhere=everywhere[0] if everywhere else _Operator("", {}),
-        types=types,
-        names=names,
-    )
-    reduced = found.get("reduce_range")
+    unknown = tuple(islice(_unknown_paths(found, ARGUMENTS), MAX_UNKNOWN))
     recipes = mapping(found.get("recipes"))
-    settings = settings.model_copy(
-        update={
-            "reduce_range": reduced if isinstance(reduced, bool) else None,
-            # Version 2 takes the recipes that correct biases, and drops them.
-            "bias_correction": False if any(key in recipes for key in DROPPED) else None,
-        }
+    return Imported(
+        settings=_settings_of(found, recipes, types, names).model_copy(update={"unknown_keys": unknown or None}),
+        requests=_requests(names),
+        unknown=unknown,
+        notices=tuple(_config_notices(found, recipes, names)),
     )
-    notices = [*_dropped_recipes(recipes), *_kept_ends(found), *_patterns(names)]
-    if found.get("diagnosis") is True:
-        notices.append("diagnosis=True ends tuning after one trial")
-    return replace(imported_settings(settings, found, ARGUMENTS, notices), requests=_requests(names))
 
 
-def _read_document(found: Mapping[object, object]) -> Imported:
-    """The YAML of version 1."""
-    quantization = mapping(found.get("quantization"))
-    types, names = (_operators_of(quantization.get(key)) for key in ("optype_wise", "op_wise"))
-    everywhere = _Operator("", mapping(quantization.get("model_wise")))
-    recipes = mapping(quantization.get("recipes"))
-    settings = _shared_settings(
-        approach=quantization.get("approach"),
-        recipes=recipes,
-        everywhere=everywhere,
-        types=types,
-        names=names,
+def _settings_of(
+    found: Mapping[object, object],
+    recipes: Mapping[object, object],
+    types: Sequence[_Operator],
+    names: Sequence[_Operator],
+) -> SettingsFacts:
+    """Settings that hold for all operators; those of some operators only are left out.
+
+    Where several values are to be tried, only that thresholds are searched is known.
+    """
+    everywhere = next((each for each in (*types, *names) if each.name == ".*"), _Operator("", {}))
+    algorithms = everywhere.values("activation", "algorithm")
+    method = METHODS.get(algorithms[0]) if len(algorithms) == 1 else "search" if algorithms else None
+    approach, smooth, reduced = found.get("approach"), recipes.get("smooth_quant"), found.get("reduce_range")
+    is_known = isinstance(approach, str) and "auto" not in approach
+    return SettingsFacts(
+        toolchain=TOOLCHAIN,
+        calibration_method=method,
+        percentile=PERCENTILE if method == "percentile" else None,
+        per_channel_weights=_is(everywhere.values("weight", "granularity"), "per_channel"),
+        per_channel_activations=_is(everywhere.values("activation", "granularity"), "per_channel"),
+        # ONNX models ignore symmetric ones (run with 2.6), and the file does not say which models it is for.
+        asymmetric_activations=_is(everywhere.values("activation", "scheme"), "asym") or None,
+        weight_bits=_shared_bits(everywhere.values("weight", "dtype")),
+        activation_bits=_shared_bits(everywhere.values("activation", "dtype")),
+        dynamic="dynamic" in str(approach) if is_known else None,
+        smooth_quant=smooth if isinstance(smooth, bool) else None,
+        float_layers=_plain_names(names),
+        float_types=_plain_names(types),
+        reduce_range=reduced if isinstance(reduced, bool) else None,
+        # Version 2 takes the recipes that correct biases, and drops them.
+        bias_correction=False if any(key in recipes for key in DROPPED) else None,
     )
-    bits = everywhere.values("weight", "bit")
-    if bits and all(each in ("7", "7.0") for each in bits):
-        settings = settings.model_copy(update={"reduce_range": True})
-    notices = [*_dropped_recipes(recipes), *_kept_ends(quantization), *_patterns(names)]
-    return replace(imported_settings(settings, found, DOCUMENT, notices), requests=_requests(names))
 
 
 def _requests(operators: Sequence[_Operator]) -> Requests:
@@ -151,103 +180,21 @@ def _requests(operators: Sequence[_Operator]) -> Requests:
     return Requests(floats=floats, parts=tuple(name for name, _ in named))
 
 
-def _read_deployed(found: Mapping[object, object]) -> Imported:
-    notice = "deploy.yaml holds format and device only, not how the model was quantized"
-    return imported_settings(SettingsFacts(toolchain=TOOLCHAIN), found, DEPLOYED, [notice])
-
-
-def _shared_settings(
-    *,
-    approach: object,
-    recipes: Mapping[object, object],
-    everywhere: _Operator,
-    types: Sequence[_Operator],
-    names: Sequence[_Operator],
-) -> SettingsFacts:
-    """Settings of versions 1 and 2 that hold for all operators; those of some operators only are left out."""
-    smooth = recipes.get("smooth_quant")
-    return SettingsFacts.model_validate(
-        {
-            "toolchain": TOOLCHAIN,
-            **_grid_fields(everywhere),
-            "dynamic": _is_dynamic(approach),
-            "smooth_quant": smooth if isinstance(smooth, bool) else None,
-            "float_layers": _plain_names(names),
-            "float_types": _plain_names(types),
-        }
-    )
-
-
-def _grid_fields(operator: _Operator) -> Fields:
-    """Facts on thresholds and grids; where several values are to be tried, only that thresholds are searched."""
-    algorithms = operator.values("activation", "algorithm")
-    method = METHODS.get(algorithms[0]) if len(algorithms) == 1 else "search" if algorithms else None
-    return {
-        "calibration_method": method,
-        "percentile": PERCENTILE if method == "percentile" else None,
-        "per_channel_weights": _is(operator.values("weight", "granularity"), "per_channel"),
-        "per_channel_activations": _is(operator.values("activation", "granularity"), "per_channel"),
-        # ONNX models ignore symmetric ones (run with 2.6), and the file does not say which models it is for.
-        "asymmetric_activations": _is(operator.values("activation", "scheme"), "asym") or None,
-        "weight_bits": _shared_bits(operator.values("weight", "dtype")),
-        "activation_bits": _shared_bits(operator.values("activation", "dtype")),
-    }
-
-
-def _read_tuned(operators: Mapping[object, object], found: Mapping[object, object], origin: str) -> Imported:
-    """What tuning chose, operator by operator: all are listed, so that what they share is in force."""
-    chosen = {key: _Operator(key[0], mapping(said)) for name, said in operators.items() if (key := operator_key(name))}
-    if not chosen:
-        raise DataError(
-            "no operator is listed", where=f"{origin}: op", help="expected are keys such as ('conv', 'Conv')"
-        )
-    quantized = [each for each in chosen.values() if not each.is_float]
-    shared = [_grid_fields(each) for each in quantized if each.values("weight", "dtype")] or [{}]
-    same = {key: value for key, value in shared[0].items() if all(each.get(key) == value for each in shared)}
-    recipes = mapping(found.get("recipe_cfgs"))
-    smooth = recipes.get("smooth_quant")
-    settings = SettingsFacts.model_validate(
-        {
-            "toolchain": TOOLCHAIN,
-            **same,
-            "dynamic": _is_dynamic(found.get("approach")),
-            "smooth_quant": smooth if isinstance(smooth, bool) else None,
-            "float_layers": tuple(each.name for each in chosen.values() if each.is_float) or None,
-        }
-    )
-    layers = {each.name: ReportedFacts(origin=origin, dtype=_operator_type(each)) for each in chosen.values()}
-    unreadable = len(operators) - len(chosen)
-    notices = [f"entries of op without a name and a type: {unreadable}"] if unreadable else []
-    return Imported(
-        settings=settings,
-        layers=layers,
-        layer_types={name: op_type for name, op_type in chosen if op_type},
-        notices=(*notices, *_dropped_recipes(recipes)),
-    )
-
-
-def _operator_type(operator: _Operator) -> str | None:
-    if operator.is_float:
-        return "float"
-    found = operator.values("activation", "dtype")
-    return f"int{BITS[found[0]]}" if len(found) == 1 and found[0] in BITS else None
-
-
-def _operators_of(found: object) -> list[_Operator]:
-    return [_Operator(str(name), mapping(said)) for name, said in mapping(found).items()]
-
-
-def _dropped_recipes(recipes: Mapping[object, object]) -> list[str]:
-    return [f"recipes.{key} is taken and does nothing since version 2" for key in DROPPED if recipes.get(key) is True]
-
-
-def _kept_ends(found: Mapping[object, object]) -> list[str]:
-    recipes = mapping(found.get("recipes"))
-    return [
-        f"recipes.{end}_conv_or_matmul_quantization=False leaves the {end} convolution or matrix product in float"
-        for end in ("first", "last")
-        if recipes.get(f"{end}_conv_or_matmul_quantization") is False
-    ]
+def _config_notices(
+    found: Mapping[object, object], recipes: Mapping[object, object], names: Sequence[_Operator]
+) -> Iterator[str]:
+    for key in DROPPED:
+        if recipes.get(key) is True:
+            yield f"recipes.{key} is taken and does nothing since version 2"
+    for end in ("first", "last"):
+        if recipes.get(key := f"{end}_conv_or_matmul_quantization") is False:
+            yield f"recipes.{key}=False leaves the {end} convolution or matrix product in float"
+    for each in names:
+        if each.name != ".*" and _plain_name(each.name) is None:
+            written = "is a regular expression; as a name it is not found unless re.escape writes it"
+            yield f"op_name_dict: {each.name!r} {written}"
+    if found.get("diagnosis") is True:
+        yield "diagnosis=True ends tuning after one trial"
 
 
 def _plain_names(operators: Sequence[_Operator]) -> tuple[str, ...] | None:
@@ -267,14 +214,6 @@ def _plain_name(name: str) -> str | None:
     return plain if re.escape(plain).replace(r"\-", "-") == name.replace(r"\-", "-") else None
 
 
-def _patterns(names: Sequence[_Operator]) -> list[str]:
-    return [
-        f"op_name_dict: {each.name!r} is a regular expression; as a name it is not found unless re.escape writes it"
-        for each in names
-        if each.name != ".*" and _plain_name(each.name) is None
-    ]
-
-
 def _is(values: tuple[str, ...], wanted: str) -> bool | None:
     """Whether the one value is the wanted one; None where there is none, or a choice."""
     return values[0].startswith(wanted) if len(values) == 1 else None
@@ -285,39 +224,29 @@ def _shared_bits(values: tuple[str, ...]) -> int | None:
     return found.pop() if len(found) == 1 else None
 
 
-def _is_dynamic(approach: object) -> bool | None:
-    if not isinstance(approach, str) or "auto" in approach:
-        return None
-    return "dynamic" in approach
+def _unknown_paths(found: Mapping[object, object], schema: Schema, path: str = "") -> Iterator[str]:
+    """Keys that the schema does not have, with their path and the nearest one that it has."""
+    for key, value in found.items():
+        name = str(key)
+        if name not in schema and "*" not in schema:
+            yield f"{path}{name[:MAX_KEY]}{did_you_mean(name[:MAX_KEY], schema)}"
+            continue
+        inner = schema.get(name, schema.get("*"))
+        if inner is not None and isinstance(value, Mapping):
+            yield from _unknown_paths(value, inner, f"{path}{name}.")
 
 
-#: Words that no other toolchain's configuration has.
-_WORDS = (
-    "PostTrainingQuantConfig",
-    "QuantizationAwareTrainingConfig",
-    "op_type_dict",
-    "op_name_dict",
-    "first_conv_or_matmul_quantization",
-    "fast_bias_correction",
-    "calibration_sampling_size",
-    "post_training_static_quant",
-    "post_training_dynamic_quant",
-    "w_granularity",
-    "act_granularity",
-    "recipe_cfgs",
-    "accuracy_criterion",
-    "use_layer_wise",
+#: Words that no other toolchain's configuration has, of all its versions.
+_WORDS = re.compile(
+    "PostTrainingQuantConfig|QuantizationAwareTrainingConfig|op_type_dict|op_name_dict|post_training_static_quant|"
+    "post_training_dynamic_quant|first_conv_or_matmul_quantization|fast_bias_correction|calibration_sampling_size|"
+    "accuracy_criterion|recipe_cfgs|w_granularity|act_granularity|use_layer_wise|model_wise|op_wise|optype_wise|"
+    "(?s:quant_format:.*backend:|backend:.*quant_format:)"
 )
-_SECTION = re.compile(r"^['\"]?quantization['\"]?:", re.MULTILINE)
-_SECTION_WORDS = ("model_wise", "op_wise", "optype_wise", "approach")
 
 
 def _is_inc_config(name: str, text: str) -> bool:
-    if name.rpartition(".")[2].lower() not in ("json", "yaml", "yml"):
-        return False
-    if any(word in text for word in _WORDS) or ("quant_format:" in text and "backend:" in text):
-        return True
-    return _SECTION.search(text) is not None and any(word in text for word in _SECTION_WORDS)
+    return name.rpartition(".")[2].lower() in ("json", "yaml", "yml") and _WORDS.search(text) is not None
 
 
 FORMATS = (Format(f"{TOOLCHAIN} configuration", TOOLCHAIN, _is_inc_config, read_config),)

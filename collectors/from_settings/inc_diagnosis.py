@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
-from quantmedic.collectors.from_settings.inc_config import imported_config
-from quantmedic.collectors.from_settings.inc_schema import TOOLCHAIN
+from quantmedic.collectors.from_settings.inc_config import TOOLCHAIN, imported_config
 from quantmedic.collectors.toolchain_files.formats import Format, Imported
 from quantmedic.collectors.toolchain_files.settings_files import read_text
 from quantmedic.collectors.toolchain_files.values import mapping

@@ -1,31 +1,24 @@
 """Tensors that the diagnosis of Intel Neural Compressor 2 saved: ``inspect_saved/{fp32,quan}/inspect_result.pkl``.
 
-They are pickles, and are read without unpickling. Arrays that were saved again as ``inspect_result.npz`` are read too,
-with keys ``weight|OPERATOR|TENSOR`` and ``activation|OPERATOR|TENSOR``.
+They are pickles, and are read without unpickling.
 """
 
 import math
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from quantmedic.collectors.data.archives import open_archive, open_member
 from quantmedic.collectors.data.arrays import Array
-from quantmedic.collectors.data.messages import missing_path_error
-from quantmedic.collectors.from_settings.inc_config import imported_config
-from quantmedic.collectors.from_settings.inc_schema import TOOLCHAIN
+from quantmedic.collectors.from_settings.inc_config import TOOLCHAIN
 from quantmedic.collectors.from_settings.pickled_arrays import read_arrays
 from quantmedic.collectors.toolchain_files.formats import Format, Imported
 from quantmedic.collectors.toolchain_files.values import Fields, mapping
 from quantmedic.engine.case.facts import ReportedFacts, SettingsFacts
 from quantmedic.engine.decibels import sqnr_db
 from quantmedic.engine.errors import DataError
-from quantmedic.engine.reading_limits import TEXT_BYTES
 
-SAVED = ("inspect_result.pkl", "inspect_result.npz")
 #: Folders of the tensors of the float and of the quantized model.
 FLOAT, QUANTIZED = "fp32", "quan"
 #: Arrays by operator, then by tensor.
@@ -63,45 +56,6 @@ def read_tensors(path: Path) -> Imported:
     return _imported_layers(layers, notices)
 
 
-def read_ranges(path: Path) -> Imported:
-    """``activation_min_max.pkl``: what calibration saw of each operator's output.
-
-    Raises:
-        DataError: It cannot be read safely, or is damaged.
-    """
-    layers = {}
-    for name, figures in _arrays_by_operator(read_arrays(path)).items():
-        low, high = (figures.get(key) for key in ("min", "max"))
-        if low is not None and high is not None and low.size == high.size == 1 and np.isfinite([low, high]).all():
-            layers[name] = ReportedFacts(origin=path.name, min=float(low.item()), max=float(high.item()))
-    if not layers:
-        raise DataError(
-            "the file holds no ranges", where=str(path), help="it is written by quantization with diagnosis"
-        )
-    return _imported_layers(layers, [])
-
-
-def read_choice(path: Path) -> Imported:
-    """``cfg.pkl``: what tuning chose for every operator.
-
-    Raises:
-        DataError: It cannot be read safely, or is damaged.
-    """
-    found = read_arrays(path)
-    if not isinstance(found, Mapping):
-        raise DataError("the file holds no configuration", where=str(path))
-    return imported_config(found, path.name)
-
-
-def explain_pickle(path: Path) -> Imported:
-    """A file of program objects, which cannot be read without running what is in it."""
-    notice = (
-        "a pickle of program objects is not read, because loading it would run code in it: give the printed log, the "
-        "tables in CSV, or the arguments of PostTrainingQuantConfig as JSON"
-    )
-    return _imported_layers({}, [notice])
-
-
 def _imported_layers(layers: Mapping[str, ReportedFacts], notices: list[str]) -> Imported:
     shown = notices if len(notices) <= 5 else [*notices[:4], f"{len(notices) - 4} more tensors could not be compared"]
     return Imported(settings=SettingsFacts(toolchain=TOOLCHAIN), layers=layers, notices=tuple(shown))
@@ -109,7 +63,7 @@ def _imported_layers(layers: Mapping[str, ReportedFacts], notices: list[str]) ->
 
 def _read_saved(path: Path) -> dict[str, Arrays]:
     """Weights, and activations of the first batch that was saved."""
-    found = _read_archive(path) if path.suffix == ".npz" else read_arrays(path)
+    found = read_arrays(path)
     if not isinstance(found, Mapping) or not {"weight", "activation"} & set(found):
         raise DataError("the file holds no saved tensors", where=str(path), help="it has the keys weight or activation")
     batches = found.get("activation") or [{}]
@@ -125,27 +79,6 @@ def _arrays_by_operator(found: object) -> dict[str, dict[str, Array]]:
             if isinstance(each, np.ndarray) and each.size:
                 kept.setdefault(str(operator), {})[str(name)] = each
     return kept
-
-
-def _read_archive(path: Path) -> dict[str, dict[str, dict[str, Array]]]:
-    """Arrays by the parts of their keys; arrays of objects, which are pickles, are refused by numpy."""
-    if not path.is_file():
-        raise missing_path_error(path, "file", otherwise="")
-    found: dict[str, dict[str, dict[str, Array]]] = {"weight": {}, "activation": {}}
-    try:
-        with open_archive(path) as archive:
-            TEXT_BYTES.check(sum(entry.file_size for entry in archive.infolist()), path)
-            for member in archive.infolist():
-                kind, _, rest = member.filename.removesuffix(".npy").partition("|")
-                operator, _, tensor = rest.partition("|")
-                if kind in found and tensor:
-                    with open_member(archive, member) as file:
-                        array = np.lib.format.read_array(file, allow_pickle=False)
-                    found[kind].setdefault(operator, {})[tensor] = array
-    except (OSError, ValueError, zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as error:
-        help_ = "save it with numpy.savez from arrays of numbers"
-        raise DataError("the file cannot be read", where=f"{path}: {str(error)[:200]}", help=help_) from error
-    return found
 
 
 def _first_common_tensor(floats: Mapping[str, Array], quantized: Mapping[str, Array]) -> tuple[Array, Array] | None:
@@ -212,24 +145,7 @@ def _weight_ranges(found: Mapping[str, Arrays], origin: str) -> dict[str, Report
 
 
 def _is_saved(name: str, text: str) -> bool:
-    return name in SAVED
+    return name == "inspect_result.pkl"
 
 
-def _is_ranges(name: str, text: str) -> bool:
-    return name == "activation_min_max.pkl"
-
-
-def _is_choice(name: str, text: str) -> bool:
-    return name == "cfg.pkl"
-
-
-def _is_history(name: str, text: str) -> bool:
-    return name == "history.snapshot" or (name.endswith(".pkl") and "neural_compressor" in text)
-
-
-FORMATS = (
-    Format(f"{TOOLCHAIN} saved tensors", TOOLCHAIN, _is_saved, read_tensors),
-    Format(f"{TOOLCHAIN} activation ranges", TOOLCHAIN, _is_ranges, read_ranges),
-    Format(f"{TOOLCHAIN} choice per operator", TOOLCHAIN, _is_choice, read_choice),
-    Format(f"{TOOLCHAIN} tuning history", TOOLCHAIN, _is_history, explain_pickle),
-)
+FORMATS = (Format(f"{TOOLCHAIN} saved tensors", TOOLCHAIN, _is_saved, read_tensors),)

@@ -20,7 +20,7 @@ from quantmedic.engine.reading_limits import TEXT_BYTES
 #: Opcodes that are carried out at most: no file of saved tensors needs more.
 MAX_OPCODES = 2_000_000
 KINDS = frozenset("biuf")
-_HELP = "save the arrays with numpy.savez and give that file; a pickle can run anything, so that it is not loaded"
+_HELP = "a pickle can run anything, so that it is not loaded: give the tables in CSV, or the printed log"
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,6 @@
 import json
 from pathlib import Path
 
-import yaml
-
 from quantmedic.collectors.data.messages import missing_path_error
 from quantmedic.engine import input_files, yaml_text
 from quantmedic.engine.errors import DataError
@@ -71,17 +69,6 @@ def read_json(path: Path) -> object:
         raise DataError("the file is not JSON", where=f"{path}:{error.lineno}:{error.colno}: {error.msg}") from error
 
 
-class _PlainValues(yaml_text.SafeLoader):
-    """Plain values, and the one tag of Python that holds no more: keys of dumped configurations are pairs."""
-
-
-def _construct_tuple(loader: yaml.SafeLoader, node: yaml.SequenceNode) -> tuple[object, ...]:
-    return tuple(loader.construct_sequence(node, deep=True))
-
-
-_PlainValues.add_constructor("tag:yaml.org,2002:python/tuple", _construct_tuple)
-
-
 def read_yaml(path: Path) -> object:
     """A YAML file of plain values.
 
@@ -100,7 +87,7 @@ def parse_yaml(text: str, where: str) -> object:
         LimitError: It is too large or too deep.
     """
     try:
-        return yaml_text.parse_yaml(text, where, _PlainValues)
+        return yaml_text.parse_yaml(text, where)
     except yaml_text.NotYaml as error:
         line = f":{error.line}" if error.line else ""
         raise DataError("the file is not YAML of plain values", where=f"{where}{line}: {error.problem}") from error

@@ -191,17 +191,9 @@ def _settings(folder: Path) -> Seeds:
     texts = {"horizon.yaml": "CONFIG", "horizon.log": "LOG", "earlier.log": "EARLIER", "compiled.log": "COMPILED"}
     texts["quant.json"] = "QUANT"
     found |= {name: horizon[key].encode() for name, key in texts.items()}
-    inc = (
-        "activations_table.csv",
-        "deploy.yaml",
-        "diagnosis_2.6.log",
-        "smooth3.json",
-        "static3.json",
-        "weights_table.csv",
-    )
-    pickles = ("activation_min_max.pkl", "cfg.pkl", "fp32/inspect_result.pkl")
+    inc = ("activations_table.csv", "diagnosis_2.6.log", "weights_table.csv")
     found |= {name: (RECORDINGS / "inc" / name).read_bytes() for name in inc}
-    found |= {name.rpartition("/")[2]: (RECORDINGS / "inc/inspect_saved" / name).read_bytes() for name in pickles}
+    found["inspect_result.pkl"] = (RECORDINGS / "inc/inspect_saved/fp32/inspect_result.pkl").read_bytes()
     return {f"settings/{name}": content for name, content in found.items()}
 
 

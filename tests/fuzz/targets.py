@@ -72,7 +72,7 @@ _WORDS = (
     "show --environment",
     "show x.case --anonymous out/a.case",
     "check x.case --write-baseline out/b.json",
-    "import deploy.yaml -o out/i.case",
+    "import inspect_result.pkl -o out/i.case",
     f"diagnose x.case {_JSON}",
     f"diagnose float gptq --weights-only {_ONE} {_JSON}",
     f"diagnose float.onnx --log x.log {_JSON}",
@@ -90,7 +90,7 @@ _IMAGES = {"d/a.png": "a.png", "d/b.jpeg": "a.jpeg"}
 #: Files for every command.
 _EVERYTHING = {
     **(_SEARCHED | _CASE | _OWN_RULES),
-    **{"x.log": "ort-no-model.log", "deploy.yaml": "settings/deploy.yaml"},
+    **{"x.log": "ort-no-model.log", "inspect_result.pkl": "settings/inspect_result.pkl"},
     **{f"{kind}/model.safetensors": f"{kind}/model-00001-of-00001.safetensors" for kind in ("float", "gptq")},
     "gptq/config.json": "gptq/config.json",
 }

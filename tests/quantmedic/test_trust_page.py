@@ -27,7 +27,7 @@ import quantmedic
 from quantmedic.collectors.from_onnx.onnx_file import load_model
 from quantmedic.demo import patient
 from quantmedic.engine.diagnosis.snippets import render_snippet
-from quantmedic.engine.errors import QuantmedicError, RuleError
+from quantmedic.engine.errors import DataError, QuantmedicError, RuleError
 from quantmedic.engine.reading_limits import LIMITS, LOG_SECONDS
 
 ROOT = Path(__file__).parents[2]
@@ -119,10 +119,10 @@ def test_a_pickle_in_any_place_is_refused(kind: str, tmp_path: Path) -> None:
 
 
 @breaks("Pickles are not loaded")
-def test_a_pickle_of_a_toolchain_is_told_and_not_loaded(tmp_path: Path) -> None:
-    (tmp_path / "history.snapshot").write_bytes(pickle.dumps(Planted(tmp_path / "trace")))
-    found = quantmedic.import_files(tmp_path / "history.snapshot")
-    assert "loading it would run code in it" in " ".join(found.record.notices)
+def test_a_pickle_of_a_toolchain_is_refused_and_not_loaded(tmp_path: Path) -> None:
+    (tmp_path / "inspect_result.pkl").write_bytes(pickle.dumps(Planted(tmp_path / "trace")))
+    with pytest.raises(DataError, match="holds more than arrays"):
+        quantmedic.import_files(tmp_path / "inspect_result.pkl")
     assert not (tmp_path / "trace").exists()
 
 
