@@ -63,13 +63,7 @@ def tensorrt(folder: Path, names: Iterable[str]) -> Path:
     return path
 
 
-def onnxruntime_cache(folder: Path, names: Iterable[str]) -> Path:
-    path = folder / "calibration.cache"
-    path.write_text("".join(f"{name} 1.5\n" for name in names))
-    return path
-
-
-WRITERS = (aimet, aimet_1, tensorrt, onnxruntime_cache)
+WRITERS = (aimet, aimet_1, tensorrt)
 
 
 @pytest.fixture(scope="module")
