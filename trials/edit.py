@@ -1,7 +1,7 @@
 """Carry out a change on a copy of the quantized model, or while it runs, whatever its framework."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -14,7 +14,7 @@ from quantmedic.collectors.measure.models import Edited, Fitting, Models
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import ModelError
 from quantmedic.engine.formulas.change import Change
-from quantmedic.trials.execute import Executor, Maker
+from quantmedic.trials.execute import Executor
 
 #: Gives the samples of a user's data for a model with these inputs, as often as it is called.
 ReadSamples = Callable[[object, list[InputSpec]], Callable[[], Iterable[Batch]]]
@@ -47,11 +47,6 @@ class OpenRepairable(Protocol):
         """
 
 
-#: Opens what builds the models of all settings from the same calibration passes: of the models, the samples in batches
-#: of one size, and an empty folder for files.
-OpenMaker = Callable[[Models, Iterable[Batch], Path], Maker]
-
-
 def _refuse_edit(models: Models, case: Case, change: Change, fitting: Fitting | None = None) -> Edited:
     raise ModelError(f"{front_end_named(models.framework).title} models are not edited")
 
@@ -66,14 +61,12 @@ class Remedies:
         edit: Carries out a change on ``Models.editable()``, as the function ``edit`` of this module.
         learns: It can learn on samples (``Change.learned``).
         executors: Run printed prescriptions with their toolchains.
-        makers: By toolchain, where it permits more than one model from a calibration pass.
         open_repairable: Opens files whose biases and weights are learned on samples and written; None: there are none.
     """
 
     edit: Callable[..., Edited] = _refuse_edit
     learns: bool = False
     executors: Sequence[Executor] = ()
-    makers: Mapping[str, OpenMaker] = field(default_factory=dict)
     open_repairable: OpenRepairable | None = None
 
 
@@ -109,9 +102,3 @@ def find_executor(models: Models, toolchain: str) -> Executor | None:
     """The executor of a toolchain for models of this framework; None: there is none."""
     executors = (each for remedies in REMEDIES.find(models.framework) for each in remedies.executors)
     return next((each for each in executors if each.toolchain == toolchain), None)
-
-
-def find_open_maker(models: Models, toolchain: str) -> OpenMaker | None:
-    """What opens the maker of a toolchain for models of this framework; None: it makes one model at a time."""
-    found = (each.makers.get(toolchain) for each in REMEDIES.find(models.framework))
-    return next((each for each in found if each is not None), None)

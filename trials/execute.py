@@ -7,7 +7,7 @@ import subprocess
 import tempfile
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Protocol
@@ -23,7 +23,6 @@ from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import ModelError
 from quantmedic.engine.formulas.change import Change
 from quantmedic.engine.output_files import make_folder, scratch_folder, write_file
-from quantmedic.engine.rules.toolchain_options import Options
 from quantmedic.trials.bench import OutOfTimeError
 
 #: The files of the child: what users paste, and the names of theirs that it leaves open.
@@ -136,24 +135,6 @@ class Executor(Protocol):
         Raises:
             ModelError: The toolchain refuses it, in its own words.
             OutOfTimeError: The deadline has passed.
-        """
-
-
-class Maker(Protocol):
-    """Builds the models of settings."""
-
-    @property
-    def passes(self) -> int:
-        """How often the calibration samples were run."""
-
-    def identities(self, rows: Sequence[Options]) -> list[object | None]:
-        """Equal for options that make the same model; None where that is not known."""
-
-    def make(self, options: Options) -> Edited:
-        """The model of these options.
-
-        Raises:
-            ModelError: The toolchain refuses them.
         """
 
 

@@ -1,4 +1,4 @@
-"""The calibration that suits a float model best: its settings are built, raced, and the winner is run as printed."""
+"""The calibration that suits a float model best: its settings are built by their texts, and judged."""
 
 import copy
 import time
@@ -16,21 +16,19 @@ from quantmedic.collectors.data.preprocessing import Preprocessing
 from quantmedic.collectors.data.progress import Progress, no_progress
 from quantmedic.collectors.front_ends import front_end_named, source_name
 from quantmedic.collectors.measure.host import EXACT_KERNELS, has_vnni, threads_to_use, wants_exact_kernels
-from quantmedic.collectors.measure.models import Models
+from quantmedic.collectors.measure.models import Edited, Models
 from quantmedic.collectors.metrics.metric import Metric
 from quantmedic.engine.case.facts import Role
 from quantmedic.engine.contract.advised_remedies import Configuration
-from quantmedic.engine.contract.searches import CalibrationsRecord, OtherToolchain, SearchCost, Unjudged
+from quantmedic.engine.contract.searches import CalibrationsRecord, JudgedSetting, OtherToolchain, Unjudged
 from quantmedic.engine.diagnosis.prescription import user_names
 from quantmedic.engine.errors import DataError, ModelError
-from quantmedic.engine.output_files import scratch_folder
 from quantmedic.engine.rules.toolchain import Toolchain, find_toolchain
 from quantmedic.trials.calibration_search import (
-    CalibrationSearch,
     Judge,
+    Setting,
     check_methods,
-    open_maker,
-    rank_settings,
+    judge_settings,
     same_choices,
     settings_of,
 )
@@ -60,26 +58,12 @@ def search_calibrations(
     job = _open_job(float_model, data, measuring, base.toolchains, toolchain)
     check_methods(methods, job.toolchain)
     settings = settings_of(job.toolchain, methods)
-    with job.models.as_deployed(), scratch_folder() as folder:
-        maker = open_maker(job.models, job.executor, settings, job.batches, folder)
+    with job.models.as_deployed():
         judge = job.judge()
-        search = CalibrationSearch(settings, maker, judge, job.threads, measuring.seed)
-        search.search(lambda runs: progress("judging", runs, None))
-        winner = search.winner()
-        if winner is None:
-            raise _all_failed(search, job.toolchain)
-        printed = search.run_printed(winner, job.executor, job.models, job.batches)
-    samples, judged = job.counts["representative"], sum(judge.sizes)
-    cost = SearchCost(
-        # The printed text calibrates once more.
-        calibration_runs=(maker.passes + 1) * samples,
-        judging_runs=search.judging_runs,
-        exhaustive_runs=len(settings) * (samples + judged),
-        seconds=round(time.monotonic() - begun, 3),
-    )
-    return _record(job, search, winner, base.toolchains).model_copy(
-        update={"printed": printed, "cost": cost, "validation_samples": judged}
-    )
+        rows = judge_settings(settings, job.make, judge, lambda done: progress("judging", done, len(settings)))
+    if rows[0][1].standing != "best":
+        raise _all_failed([row for _, row in rows], job.toolchain)
+    return _record(job, judge, rows, base.toolchains, round(time.monotonic() - begun, 3))
 
 
 @dataclass(frozen=True)
@@ -98,16 +82,16 @@ class _Job:
     threads: int
     seed: int
 
-    @property
-    def batches(self) -> EvenBatches:
-        """The calibration samples."""
-        return EvenBatches(self.datasets["representative"], self.counts["representative"], self.limit)
+    def make(self, code: str) -> Edited:
+        """The model that a text makes of the calibration samples."""
+        batches = EvenBatches(self.datasets["representative"], self.counts["representative"], self.limit)
+        return self.executor.execute(self.models, code, batches, None)
 
     def judge(self) -> Judge:
         """The validation samples, as many as fit into memory."""
         dataset = self.datasets["validation"]
         pool = read_pool(dataset, self.counts["validation"], self.limit, MAX_SAMPLES, self.seed)
-        return Judge(self.models, pool, metric=self.metric, unit=dataset.unit, threads=self.threads, seed=self.seed)
+        return Judge(self.models, pool, metric=self.metric, threads=self.threads, seed=self.seed)
 
 
 def _open_job(
@@ -143,10 +127,15 @@ def _open_job(
     )
 
 
-def _record(job: _Job, search: CalibrationSearch, winner: int, toolchains: Sequence[Toolchain]) -> CalibrationsRecord:
-    """What was found, but for what it took and what the printed text gave."""
-    setting = search.racers[winner].setting
-    assert search.race is not None
+def _record(
+    job: _Job,
+    judge: Judge,
+    rows: Sequence[tuple[Setting, JudgedSetting]],
+    toolchains: Sequence[Toolchain],
+    seconds: float,
+) -> CalibrationsRecord:
+    """What was found; the first row is that of the winner."""
+    setting, _ = rows[0]
     return CalibrationsRecord(
         quantmedic_version=VERSION,
         float_model=job.name,
@@ -155,13 +144,12 @@ def _record(job: _Job, search: CalibrationSearch, winner: int, toolchains: Seque
         representative=job.datasets["representative"].origin,
         representative_samples=job.counts["representative"],
         validation=job.datasets["validation"].origin,
-        validation_samples=job.counts["validation"],
+        validation_samples=judge.samples,
         labelled_by=job.metric.name if job.metric is not None else None,
         seed=job.seed,
-        negligible=search.negligible,
-        stopped=search.race.ending,
-        raced_samples=search.raced_samples,
-        settings=rank_settings(search, winner),
+        float_metric=judge.float_value,
+        seconds=seconds,
+        settings=tuple(row for _, row in rows),
         configuration=setting.configuration,
         given=_describe_names(job, setting.configuration),
         warnings=tuple(_warnings(job.models, job.datasets)),
@@ -248,8 +236,8 @@ def _frameworks(toolchain: Toolchain) -> set[str]:
     return {ways.framework for ways in toolchain.calibrations.values() if ways.framework is not None}
 
 
-def _all_failed(search: CalibrationSearch, toolchain: Toolchain) -> ModelError:
-    reasons = dict.fromkeys(f"{', '.join(r.setting.choices.values())}: {r.failed}" for r in search.racers if r.failed)
+def _all_failed(rows: Sequence[JudgedSetting], toolchain: Toolchain) -> ModelError:
+    reasons = dict.fromkeys(f"{', '.join(row.choices.values())}: {row.failed}" for row in rows)
     return ModelError(
         f"no setting of {toolchain.title} gives a model that can be judged",
         where=list(reasons)[:3],

@@ -25,7 +25,6 @@ from quantmedic.engine.contract.searches import (
     SensitivityRecord,
     SensitivityRun,
     Standing,
-    Stopped,
     WorstOutcome,
 )
 from quantmedic.engine.diagnosis.prediction import FAITHFUL_DB
@@ -69,29 +68,12 @@ _VERDICTS: dict[FallbackVerdict, str] = {
     "none": "no set of layers meets the goal in the simulated network",
     "unchecked": "the set was not checked on the quantized model",
 }
-_MARKS: dict[Standing, str] = {
-    "best": "*",
-    "as-good": "=",
-    "behind": "-",
-    "dropped": "x",
-    "same": "~",
-    "failed": "!",
-}
+_MARKS: dict[Standing, str] = {"best": "*", "as-good": "=", "behind": "-", "failed": "!"}
 _MEANINGS: dict[Standing, str] = {
     "best": "the winner",
     "as-good": "not proven worse than the winner: the interval of behind reaches zero",
     "behind": "proven worse than the winner: the interval of behind lies above zero",
-    "dropped": "dropped out: proven worse than the leader of that time, and judged no longer; behind shows that proof, "
-    "a {strict} interval against the winner, or against the setting named there",
-    "same": "makes the very model of the setting named",
     "failed": "failed, for the reason below",
-}
-_STOPS: dict[Stopped, str] = {
-    "one": "all others are proven worse",
-    "close": "no other can be better by more than {negligible}",
-    "tied": "the differences of those that are left are so small that all samples would not prove them",
-    "spent": "all were used",
-    "none": "no setting could be judged",
 }
 _CONVERTER = """from tensorflow.lite.python import convert
 
@@ -436,7 +418,7 @@ def _calibrations_view(record: CalibrationsRecord, brief: bool) -> SearchView:
         if row.failed is not None
     )
     costs = (
-        f"cost: {_cost_text(record)}",
+        f"cost: {f'{number(record.seconds)} s' if record.seconds is not None else NOT_MEASURED}",
         *(f"not judged: {name(each.title)}: {visible(each.reason)}" for each in record.unjudged),
     )
     return SearchView(
@@ -447,13 +429,13 @@ def _calibrations_view(record: CalibrationsRecord, brief: bool) -> SearchView:
         parts=(
             SearchPart(
                 table=_settings_table(record, kinds, brief),
-                notes=(*_legend(record), *_reading_lines(record), *failures),
+                notes=(*_legend(record), *failures),
             ),
             SearchPart(said=tuple(_conclusion(record))),
             *_configuration_parts(record),
             SearchPart(said=costs),
         ),
-        reading="how the race goes, and how to read this",
+        reading="how the settings are judged, and how to read this",
         page="calibration-search",
     )
 
@@ -462,11 +444,12 @@ def _calibrations_facts(record: CalibrationsRecord) -> Iterator[str]:
     version = f" {record.toolchain_version}" if record.toolchain_version else ""
     yield f"{count(len(record.settings), 'setting')} of {record.toolchain}{version}"
     yield f"calibrated on {count(record.representative_samples, 'sample')} of {name(record.representative)}"
-    judged = f"judged on up to {count(record.validation_samples, 'sample')} of {name(record.validation)}"
+    judged = f"judged on {count(record.validation_samples, 'sample')} of {name(record.validation)}"
     if record.labelled_by is None:
         yield f"{judged}, by the SQNR at the output in dB, median over samples: there are no labels"
     else:
-        yield f"{judged}, by {metric_label(record.labelled_by)}"
+        plain = metric_value(record.float_metric, record.labelled_by)
+        yield f"{judged}, by {metric_label(record.labelled_by)}, where the float model has {plain}"
 
 
 def _settings_table(record: CalibrationsRecord, kinds: Sequence[str], brief: bool) -> SearchTable:
@@ -477,10 +460,10 @@ def _settings_table(record: CalibrationsRecord, kinds: Sequence[str], brief: boo
     heads = (
         *("#", "", *kinds, *labelled, "dB" if label else "SQNR dB"),
         *(("same class",) if agrees else ()),
-        *(f"behind, {change}", "n"),
+        f"behind, {change}",
     )
     rows = tuple(_setting_cells(record, place, row, kinds, agrees) for place, row in enumerate(record.settings))
-    return SearchTable(heads, rows, words=tuple(range(1, len(heads) - 1)))
+    return SearchTable(heads, rows, words=tuple(range(1, len(heads))))
 
 
 def _figure_units(record: CalibrationsRecord) -> tuple[str, str]:
@@ -493,28 +476,16 @@ def _figure_units(record: CalibrationsRecord) -> tuple[str, str]:
 def _setting_cells(
     record: CalibrationsRecord, place: int, row: JudgedSetting, kinds: Sequence[str], agrees: bool
 ) -> tuple[str, ...]:
-    judged, labelled = row.standing not in ("same", "failed"), record.labelled_by is not None
+    labelled = record.labelled_by is not None
     return (
         str(place + 1),
         _MARKS[row.standing],
         *(visible(row.choices[kind], 40) for kind in kinds),
-        *((_metric_text(record, row.metric) if judged else "",) if labelled else ()),
+        *((_metric_text(record, row.metric),) if labelled else ()),
         level(row.sqnr_db.value) if row.sqnr_db is not None and labelled else _level_text(row.sqnr_db),
         *((percent(row.agreement, 1) if row.agreement is not None else "",) if agrees else ()),
-        _behind_text(record, row),
-        str(row.samples) if judged else "",
+        "failed" if row.standing == "failed" else _change_text(record, row.behind),
     )
-
-
-def _behind_text(record: CalibrationsRecord, row: JudgedSetting) -> str:
-    if row.standing == "same":
-        return f"the model of {(row.same_as or 0) + 1}"
-    if row.standing == "failed":
-        return "failed"
-    if row.dropped is None:
-        return _change_text(record, row.behind)
-    text, leader = _change_text(record, row.dropped.behind), row.dropped.leader
-    return text if record.settings[leader].standing == "best" else f"{text} to {leader + 1}"
 
 
 def _change_text(record: CalibrationsRecord, found: Estimate | None) -> str:
@@ -535,31 +506,11 @@ def _level_text(found: Estimate | None) -> str:
 
 
 def _legend(record: CalibrationsRecord) -> Iterator[str]:
-    """The marks that occur, in the order of the table."""
+    """The marks that occur, in the order of the table, and how to read it."""
     present = {row.standing for row in record.settings}
-    strict = next((percent(row.dropped.confidence, 1) for row in record.settings if row.dropped is not None), "")
-    yield from (f"{mark} {_MEANINGS[each].format(strict=strict)}" for each, mark in _MARKS.items() if each in present)
-
-
-def _reading_lines(record: CalibrationsRecord) -> Iterator[str]:
-    yield "in the order of the marks; among those of one mark, what was judged on more samples first, then the nearest"
-    yield (
-        f"brackets are 95 % intervals; n: the samples that a setting was judged on, of {record.validation_samples}, "
-        "the same ones in the same order for all"
-    )
-    yield "behind: the winner against the setting, paired on the n samples of its row; not the difference of two values"
-    there = {row.samples: row.winner_there for row in record.settings if row.winner_there is not None}
-    best = record.best
-    fewer = [f"{_value_text(record, there[n])} on the first {n}" for n in sorted(there) if best and n < best.samples]
-    if fewer:
-        yield f"the winner reached {', '.join(fewer)}"
-
-
-def _value_text(record: CalibrationsRecord, value: float) -> str:
-    """A metric as in its column, or dB."""
-    if record.labelled_by is None:
-        return decibels(value)
-    return f"{100 * value:.1f}{_figure_units(record)[0]}" if is_share(record.labelled_by) else number(value, 4)
+    yield from (f"{mark} {_MEANINGS[each]}" for each, mark in _MARKS.items() if each in present)
+    yield "in the order of the marks; among those of one mark, the nearest first"
+    yield "behind: the winner against the setting, paired by sample; brackets are 95 % intervals"
 
 
 def _conclusion(record: CalibrationsRecord) -> Iterator[str]:
@@ -570,38 +521,7 @@ def _conclusion(record: CalibrationsRecord) -> Iterator[str]:
     equal = sum(row.standing == "as-good" for row in record.settings)
     if equal:
         yield f"{count(equal, 'setting')} marked = cannot be told from it on these samples"
-    yield _ending_text(record)
-    yield _printed_text(record)
-
-
-def _ending_text(record: CalibrationsRecord) -> str:
-    change = decibels(record.negligible) if record.labelled_by is None else None
-    negligible = change or metric_change(record.negligible, record.labelled_by)
-    reason = _STOPS[record.stopped].format(negligible=negligible)
-    text = f"the race ended after {record.raced_samples} of {record.validation_samples} samples: {reason}"
-    if record.stopped != "tied":
-        return text
-    final = [str(n) for n, row in enumerate(record.settings, 1) if row.samples == record.validation_samples]
-    return f"{text}; the best of them then ({', '.join(final)}) were judged on all, and the best of these is the winner"
-
-
-def _printed_text(record: CalibrationsRecord) -> str:
-    run = record.printed
-    if run is None or run.failed is not None:
-        return f"warning: the text below failed when it was run as printed: {visible((run and run.failed) or '', 200)}"
-    which = {True: "the very model that won", False: "another model than the one that won", None: "a model"}
-    figures = [f"SQNR {_level_text(run.sqnr_db)} dB"]
-    if run.metric is not None:
-        plain = metric_value(run.float_metric, record.labelled_by)
-        label = metric_label(record.labelled_by)
-        figures.insert(0, f"{label} {_metric_text(record, run.metric)}{_figure_units(record)[0]} (float model {plain})")
-    if run.agreement is not None:
-        figures.append(f"the float model's class for {percent(run.agreement, 1)}")
-    warning = "warning: " if run.same_model is False else ""
-    return (
-        f"{warning}proven: the text below, run as printed, gives {which[run.same_model]}; on all "
-        f"{count(run.samples, 'sample')}: {', '.join(figures)}"
-    )
+    yield "its model was made by the text below, run as printed"
 
 
 def _configuration_parts(record: CalibrationsRecord) -> Iterator[SearchPart]:
@@ -616,19 +536,6 @@ def _configuration_parts(record: CalibrationsRecord) -> Iterator[SearchPart]:
 
 def _configuration_part(title: str, code: str, notes: Sequence[str]) -> SearchPart:
     return SearchPart(title=title, code=code, notes=tuple(f"note: {visible(note, 300)}" for note in notes))
-
-
-def _cost_text(record: CalibrationsRecord) -> str:
-    cost = record.cost
-    if cost is None:
-        return NOT_MEASURED
-    runs = cost.calibration_runs + cost.judging_runs
-    share = percent(runs / cost.exhaustive_runs, 0)
-    parts = f"{cost.calibration_runs} to calibrate, {cost.judging_runs} to judge"
-    return (
-        f"{runs} runs of a network ({parts}) in {number(cost.seconds)} s: {share} of the {cost.exhaustive_runs} that "
-        "every setting by itself on all samples takes"
-    )
 
 
 # --- debugger ------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.from_onnx.onnx_file import load_model, save_model
 from quantmedic.collectors.from_onnx.onnx_graph import OnnxGraph, PairedOnnxGraphs
-from quantmedic.collectors.from_onnx.onnx_models import OnnxModels
+from quantmedic.collectors.from_onnx.onnx_models import OnnxModels, open_models
 from quantmedic.collectors.from_onnx.onnx_record import kernels_of_model
 from quantmedic.collectors.from_onnx.onnx_session import executed_types, make_session, run
 from quantmedic.collectors.from_onnx.parse import parse
@@ -30,6 +30,7 @@ from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import ModelError
 from quantmedic.engine.formulas.change import Change, Learned
 from quantmedic.engine.output_files import copy_file
+from quantmedic.trials.edit import ReadSamples, Remedies, Repairable
 from quantmedic.trials.execute import Made, ScriptExecutor
 from quantmedic.trials.from_onnx.bias_correction import correct_model
 from quantmedic.trials.from_onnx.draft import Draft
@@ -399,3 +400,12 @@ NEURAL_COMPRESSOR = OnnxExecutor(
 
 
 EXECUTORS = (ONNX_RUNTIME, NNCF, NEURAL_COMPRESSOR)
+
+
+def open_repairable(float_path: Path, quantized_path: Path, data: object, read: ReadSamples) -> Repairable:
+    """Two files to be repaired on samples; see ``OpenRepairable``."""
+    models = open_models(float_path, quantized_path)
+    return Repairable(models, read(data, models.input_specs), save_model)
+
+
+REMEDIES = Remedies(edit, learns=True, executors=EXECUTORS, open_repairable=open_repairable)
