@@ -19,9 +19,7 @@ from quantmedic.collectors.measure.models import Edited, Models
 from quantmedic.collectors.native.child import run_child
 from quantmedic.collectors.native.runs import TimeLimitError, current_limit
 from quantmedic.collectors.pair.graph import Graph
-from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import ModelError
-from quantmedic.engine.formulas.change import Change
 from quantmedic.engine.output_files import make_folder, scratch_folder, write_file
 from quantmedic.trials.bench import OutOfTimeError
 
@@ -157,16 +155,6 @@ class _StoredBatches:
             with _numpy.load(path) as stored:
                 yield {{name.removeprefix("input "): stored[name] for name in stored.files}}
 """
-
-
-class Made:
-    """What models that a toolchain made anew of the float one have in common; see ``measure.models.Edited``."""
-
-    unedited: tuple[str, ...] = ()
-
-    def left_integer(self, case: Case, change: Change) -> tuple[str, ...]:
-        """Not known: the toolchain decides which layers it quantizes."""
-        return ()
 
 
 @dataclass(frozen=True)

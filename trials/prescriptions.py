@@ -4,12 +4,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from pathlib import Path
 from typing import NamedTuple
 
-from quantmedic.collectors.measure.models import Edited, Runner
+from quantmedic.collectors.measure.models import Edited
 from quantmedic.engine.case.proof import FLOAT_SET, PRESCRIPTION, ExecutionRecord, TrialRecord
-from quantmedic.engine.case.records import Case
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.diagnosis.candidates import (
     Choice,
@@ -24,7 +22,6 @@ from quantmedic.engine.diagnosis.candidates import (
 from quantmedic.engine.diagnosis.harm import may_gain_anew
 from quantmedic.engine.diagnosis.prescription import code_of, write_prescription
 from quantmedic.engine.diagnosis.suspects import PREFERENCE_DB
-from quantmedic.engine.formulas.change import Change
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.engine.rules.toolchain import Toolchain
 from quantmedic.engine.rules.toolchain_options import CHANGED, without_comments
@@ -42,38 +39,6 @@ MAX_STEPS = 3
 
 
 @dataclass(frozen=True)
-class MadeOnDemand:
-    """The model of a prescription, made here where it is asked for; see ``measure.models.Edited``.
-
-    Another machine may have made and measured it: models do not travel.
-    """
-
-    make: Callable[[], Edited]
-
-    @cached_property
-    def _made(self) -> Edited:
-        return self.make()
-
-    @property
-    def unedited(self) -> tuple[str, ...]:
-        """What could not be carried out."""
-        return self._made.unedited
-
-    def runner(self, threads: int) -> Runner:
-        """Runs the model."""
-        return self._made.runner(threads)
-
-    def left_integer(self, case: Case, change: Change) -> tuple[str, ...]:
-        """Layers that an integer kernel does not compute any more."""
-        return self._made.left_integer(case, change)
-
-    @property
-    def save(self) -> Callable[[Path], None] | None:
-        """Writes the model to a file."""
-        return self._made.save
-
-
-@dataclass(frozen=True)
 class Executed:
     """What became of the prescriptions.
 
@@ -82,14 +47,14 @@ class Executed:
         best: Place of the one to prescribe; None: none is proven.
         baseline: Place of the one that changed nothing; None: it was not run.
         reason: Why none, or no further one, was run; None: one heals, or nothing was left to run.
-        made: The model that the best one gave.
+        make: Makes the model of the best one here: another machine may have measured it, and models do not travel.
     """
 
     records: tuple[ExecutionRecord, ...] = ()
     best: int | None = None
     baseline: int | None = None
     reason: str | None = None
-    made: Edited | None = None
+    make: Callable[[], Edited] | None = None
 
 
 @dataclass(frozen=True)
@@ -262,7 +227,7 @@ class _Executions:
             self._runs.index(best) if best is not None else None,
             self._baseline_at,
             reason,
-            MadeOnDemand(partial(self._make, best.task)) if best is not None else None,
+            partial(self._make, best.task) if best is not None else None,
         )
 
     def _make(self, task: TextTask) -> Edited:
@@ -377,7 +342,7 @@ class _Executions:
 
     def _reads_in_words(self, choices: Sequence[Choice]) -> str:
         if self._reads_fitted(choices):
-            fewest = min(samples_of(batches) for batches in self._trials.fitted_batches())
+            fewest = min(samples_of(fold.fitted) for fold in self._trials.workbench.folds)
             return f"{fewest} samples of the {self._trials.role} set, on which it was not judged"
         return f"the representative set, {self._count_samples()} samples"
 

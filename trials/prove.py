@@ -29,10 +29,10 @@ from quantmedic.trials.trial import Trials, leaves_nothing
 
 @dataclass(frozen=True)
 class Proven:
-    """What was tried, and the quantized model with all proven remedies, if there are any."""
+    """What was tried, and what makes the quantized model with all proven remedies, if there are any."""
 
     record: ProofRecord
-    fixed: Edited | None
+    fix: Callable[[], Edited] | None
 
 
 #: Runs printed prescriptions with what is left of the budget, once the edits have shown what heals.
@@ -103,7 +103,7 @@ def prove(
     trials.expect(())
     record = trials.record(stopped)
     if execute is None or stopped == "interrupted":
-        return Proven(record, trials.edit_chain())
+        return Proven(record, trials.edit_chain if trials.chain else None)
     trials.keep_back(0.0)
     executed = execute(trials, record)
     changes = {
@@ -113,7 +113,7 @@ def prove(
         "unexecuted": executed.reason,
     }
     record = trials.record(stopped).model_copy(update=changes)
-    return Proven(record, executed.made or trials.edit_chain())
+    return Proven(record, executed.make or (trials.edit_chain if trials.chain else None))
 
 
 class _Search:

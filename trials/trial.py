@@ -4,7 +4,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial, reduce
 from typing import TypeVar
 
@@ -63,25 +63,28 @@ MARGIN_DB = 1.0
 PREPARATION = 3
 
 
-class FittedCase:
+class FittedSamples:
     """Some samples, and of the float model's tensors on them the histograms that were asked for.
 
     A remedy names few tensors: only those are measured, each once.
     """
 
-    def __init__(self, models: Models, case: Case, batches: Sequence[Batch], unit: int, threads: int) -> None:
+    def __init__(
+        self, models: Models, case: Case, facts: CaseFacts, batches: Sequence[Batch], unit: int, threads: int
+    ) -> None:
         """Remember what there is to measure.
 
         Args:
             models: Both models.
             case: What was measured of them on all samples.
+            facts: Its facts.
             batches: The samples.
             unit: Samples that the models take at a time and that stay together.
             threads: Processor threads.
         """
         size = batch_size_of(case)
         self._batches = [part for batch in batches for part in (cut([batch], size) if unit == 1 else [batch])]
-        self._models, self._case, self._threads = models, case, threads
+        self._models, self._case, self._facts, self._threads = models, case, facts, threads
         self._pairs = {(pair.root, pair.twin): pair for pair in models.pairs}
         role = main_role(case)
         whole = case.statistics[role]
@@ -90,6 +93,23 @@ class FittedCase:
         self._into = SetAccumulator(statistics, None, classes=False, thumbnails=False)
         self._measured: set[int] = set()
         self._fitted = replace(case, statistics={role: statistics})
+
+    def change(self, repairs: Sequence[Repair]) -> Change:
+        """All repairs together, fitted on these samples, unless they were fitted on other data.
+
+        Raises:
+            ModelError: A model fails.
+        """
+        return reduce(Change.join, map(self._change, repairs), Change())
+
+    def _change(self, repair: Repair) -> Change:
+        whole = _fit_to_all(repair, self._case, self._facts)
+        ranged = [] if repair.data else [i for i, grid in whole.grids.items() if grid is not None]
+        if not ranged:
+            return whole
+        change = tried_change_of(repair.kind, self.with_tensors(ranged), self._facts, repair.targets)
+        # What was measured for other repairs must not matter: trials run in any order, and on other machines.
+        return replace(change, grids={i: grid for i, grid in change.grids.items() if grid is None or i in ranged})
 
     def with_tensors(self, tensors: Iterable[int]) -> Case:
         """The case with at least these tensors measured, by index.
@@ -122,31 +142,6 @@ class FittedCase:
         return lambda batch: view.read(batch).floats
 
 
-@dataclass(frozen=True)
-class _Half:
-    """What is measured of the fitted samples of one fold; ``case`` and ``facts`` are those of all samples."""
-
-    statistics: FittedCase
-    case: Case
-    facts: CaseFacts
-
-    def change(self, repairs: Sequence[Repair]) -> Change:
-        """All repairs together, fitted on this half, unless they were fitted on other data."""
-        return reduce(Change.join, map(self._change, repairs), Change())
-
-    def _change(self, repair: Repair) -> Change:
-        whole = _fit_to_all(repair, self.case, self.facts)
-        if repair.data:
-            return whole
-        ranged = [i for i, grid in whole.grids.items() if grid is not None]
-        if not ranged:
-            return whole
-        fitted = self.statistics.with_tensors(ranged)
-        change = tried_change_of(repair.kind, fitted, self.facts, repair.targets)
-        # What was measured for other repairs must not matter: trials run in any order, and on other machines.
-        return replace(change, grids={i: grid for i, grid in change.grids.items() if grid is None or i in ranged})
-
-
 class Trials:
     """The trials that ran, and all that is needed for the next one.
 
@@ -156,6 +151,9 @@ class Trials:
         chain: Proven repairs, each on top of those before it.
         speed: Seconds of the allowance that both networks take for one sample.
         workbench: What they are carried out on here.
+        role: The data set whose samples are fitted on and judged on.
+        allowance: What all of this may take.
+        judgement: What was measured on the judged samples.
         elsewhere: Other machines that carry them out instead, if there are any.
     """
 
@@ -193,26 +191,26 @@ class Trials:
         self._models, self._base, self._metric, self._datasets = models, opened.base, metric, datasets
         self._limit = options.samples
         self._options = replace(options, samples=None, operator_error=False, mode="exact")
-        self._started, self._allowance, self._progress = allowance.now(), allowance, progress
+        self._started, self.allowance, self._progress = allowance.now(), allowance, progress
         self._end = self._started + allowance.seconds
-        self._role, self._done, self._longest = main_role(case), list[TrialRecord](), 0.0
+        self.role, self._done, self._longest = main_role(case), list[TrialRecord](), 0.0
         self.tell()
-        dataset, seed = datasets[self._role], options.seed
-        first = next(dataset.batches(min(batch_size_of(case), case.record.datasets[self._role].seen), options.samples))
+        dataset, seed = datasets[self.role], options.seed
+        first = next(dataset.batches(min(batch_size_of(case), case.record.datasets[self.role].seen), options.samples))
         runners = Runners.open(models, options.threads)
         self.speed = allowance.per_sample(case, lambda: _seconds_per_sample(runners, first))
         _refuse_short(allowance.seconds, self.speed)
         self._wanted = max(int(min(HALF_SHARE * allowance.seconds / self.speed, MAX_SAMPLES)), MIN_HALF)
-        pool = plan_pool(dataset, case.record.datasets[self._role].seen, options.samples, 2 * self._wanted)
+        pool = plan_pool(dataset, case.record.datasets[self.role].seen, options.samples, 2 * self._wanted)
         self.workbench = Workbench(
             original, models, case, datasets, options=options, metric=metric, pool=pool, runners=runners
         )
         self._fitted = samples_of(self.workbench.folds[0].fitted)
         self._halves = [
-            _Half(FittedCase(models, case, fold.fitted, dataset.unit, options.threads), case, opened.facts)
+            FittedSamples(models, case, opened.facts, fold.fitted, dataset.unit, options.threads)
             for fold in self.workbench.folds
         ]
-        self._judgement = Judgement(self.workbench.benches, self.workbench.judged, metric, seed)
+        self.judgement = Judgement(self.workbench.benches, self.workbench.judged, metric, seed)
         allowance.count(PREPARATION * self.workbench.judged * self.speed)
         self._expected: Sequence[tuple[Repair, Sequence[Repair]]] = ()
         #: Fitting a change takes long: what was fitted ahead is not fitted again.
@@ -247,7 +245,7 @@ class Trials:
 
     def chain_share(self) -> float:
         """Share of the noise power that the whole chain takes away."""
-        return self._judgement.share(tuple(repair.key for repair in self.chain))
+        return self.judgement.share(tuple(repair.key for repair in self.chain))
 
     def calibrate_on(self, cause: str, data: DataRepair) -> Repair:
         """New ranges for all activations from repaired representative inputs.
@@ -278,7 +276,7 @@ class Trials:
             return None  # The search does not see noise that hides in few columns.
         base = self._base
         clean = "healed_sqnr_db" if self.facts.model.output_agreement is not None else "quantize_error_sqnr_db"
-        least = max(self.sqnr_db - to_decibels(1 - base.threshold("explained_share")), base.threshold(clean))
+        least = max(self.judgement.sqnr_db - to_decibels(1 - base.threshold("explained_share")), base.threshold(clean))
         try:
             search = self.workbench.search(least + MARGIN_DB)
             search.elsewhere = None if self.elsewhere is None else self.elsewhere.simulation(least + MARGIN_DB)
@@ -289,80 +287,51 @@ class Trials:
             return None
 
     @property
-    def sqnr_db(self) -> float:
-        """Output SQNR of the unchanged model on the judged samples."""
-        return self._judgement.sqnr_db
-
-    @property
-    def role(self) -> Role:
-        """The data set whose samples are fitted on and judged on."""
-        return self._role
-
-    @property
     def deadline(self) -> float | None:
         """``time.monotonic()`` at which the trials end; None where no clock ends them."""
-        return self._allowance.deadline(self._end)
-
-    @property
-    def allowance(self) -> Allowance:
-        """What all of this may take."""
-        return self._allowance
+        return self.allowance.deadline(self._end)
 
     def have_left(self, seconds: float) -> bool:
         """So much of the allowance is left."""
-        return self._allowance.now() + seconds <= self._end
+        return self.allowance.now() + seconds <= self._end
 
     def keep_back(self, share: float) -> None:
         """End the trials earlier, so that this share of the allowance is left; 0 gives all of it back."""
-        self._end = self._started + (1.0 - share) * self._allowance.seconds
-
-    def fitted_batches(self) -> Iterator[Sequence[Batch]]:
-        """The samples that each fold is fitted on."""
-        return (fold.fitted for fold in self.workbench.folds)
-
-    @property
-    def judgement(self) -> Judgement:
-        """What was measured on the judged samples."""
-        return self._judgement
+        self._end = self._started + (1.0 - share) * self.allowance.seconds
 
     def judge_all(self, models: int) -> tuple[Judgement, Pool] | None:
         """A judgement on all samples of the set, as many as are kept in memory, and which these are.
 
         None where no more are left than were judged, or where they take so many models too long.
         """
-        seen = self.case.record.datasets[self._role].seen
+        seen = self.case.record.datasets[self.role].seen
         seconds = seen * self.speed * (1 + models)
-        if seen <= self._judgement.samples or not self.have_left(seconds):
+        if seen <= self.judgement.samples or not self.have_left(seconds):
             return None
-        pool = plan_pool(self._datasets[self._role], seen, self._limit, seen)
+        pool = plan_pool(self._datasets[self.role], seen, self._limit, seen)
         bench = self.workbench.bench_on(pool)
-        if bench.samples <= self._judgement.samples:
+        if bench.samples <= self.judgement.samples:
             return None
-        self._allowance.count(seconds)
+        self.allowance.count(seconds)
         return Judgement([bench], bench.samples, self._metric, self._options.seed), pool
 
     def record(self, stopped: Stopped) -> ProofRecord:
         """All that is kept in the case."""
         return ProofRecord(
-            dataset=self._role,
+            dataset=self.role,
             seed=self._options.seed,
             fitted=self._fitted,
-            judged=self._judgement.samples,
+            judged=self.judgement.samples,
             cross_fitted=len(self._halves) > 1,
-            budget_seconds=self._allowance.shown_seconds(self._allowance.seconds),
-            spent_seconds=self._allowance.shown_seconds(round(self._allowance.now() - self._started, 1)),
+            budget_seconds=self.allowance.shown_seconds(self.allowance.seconds),
+            spent_seconds=self.allowance.shown_seconds(round(self.allowance.now() - self._started, 1)),
             stopped=stopped,
             trials=tuple(self._done),
             chain=tuple(repair.key for repair in self.chain),
         )
 
-    def edit_chain(self) -> Edited | None:
-        """The model with the whole chain, as it was measured; after cross-fitting, fitted on all samples.
-
-        None where nothing is proven.
-        """
-        if not self.chain:
-            return None
+    def edit_chain(self) -> Edited:
+        """The model with the whole chain, as it was measured; after cross-fitting, fitted on all samples."""
         fitted = [_fit_to_all(repair, self.case, self.facts) for repair in self.chain]
         is_crossed = len(self._halves) > 1
         change = reduce(Change.join, fitted) if is_crossed else self._halves[0].change(self.chain)
@@ -427,15 +396,15 @@ class Trials:
         known = self._find(repair, after)
         if known is not None:
             return known
-        begun = self._allowance.now()
+        begun = self.allowance.now()
         if not self.have_left(self._longest):
             raise OutOfTimeError
         self.tell()
         trial, took = self._measure(repair, after)
-        self._allowance.count(self._judgement.samples * self.speed)
-        seconds = self.seconds_of(self._allowance.now() - begun, took)
+        self.allowance.count(self.judgement.samples * self.speed)
+        seconds = self.seconds_of(self.allowance.now() - begun, took)
         self._longest = max(self._longest, seconds)
-        self._done.append(trial.model_copy(update={"seconds": self._allowance.shown_seconds(round(seconds, 3))}))
+        self._done.append(trial.model_copy(update={"seconds": self.allowance.shown_seconds(round(seconds, 3))}))
         return self._done[-1]
 
     def _measure(self, repair: Repair, after: Sequence[Repair]) -> tuple[TrialRecord, float]:
@@ -451,17 +420,17 @@ class Trials:
         if last.failed is not None:
             return TrialRecord(key=repair.key, kind=repair.kind, after=keys, failed=last.failed), seconds
         own = (*keys, repair.key)
-        self._judgement.add(own, [measured for each in reversed(outcomes) for measured in each.found])
-        trial = self._judgement.trial(repair.key, repair.kind, own, keys)
+        self.judgement.add(own, [measured for each in reversed(outcomes) for measured in each.found])
+        trial = self.judgement.trial(repair.key, repair.kind, own, keys)
         known: dict[str, object] = {"detail": repair.data, "nodes": repair.nodes, "bound": repair.kind in BOUNDS}
         return trial.model_copy(update={**known, "left_integer": last.left_integer, "unedited": last.unedited}), seconds
 
     def tell(self) -> None:
         """Show what was spent, and end where that is all."""
-        now = self._allowance.now()
+        now = self.allowance.now()
         if now > self._end:
             raise OutOfTimeError
-        self._progress("trials", int(now - self._started), int(self._allowance.seconds))
+        self._progress("trials", int(now - self._started), int(self.allowance.seconds))
 
 
 def _keys_of(repairs: Sequence[Repair]) -> tuple[str, ...]:

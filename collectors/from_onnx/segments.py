@@ -327,25 +327,28 @@ def _model_of(model: onnx.ModelProto, steps: Sequence[Step], types: Mapping[str,
     return part
 
 
-def _reads(node: onnx.NodeProto) -> set[str]:
-    """All that a node reads, its branches included."""
-    read = {name for name in node.input if name}
+def reads_of(node: onnx.NodeProto) -> list[str]:
+    """All that a node reads, its branches included, as often as it does."""
+    return [*(name for name in node.input if name), *captured_by(node)]
+
+
+def captured_by(node: onnx.NodeProto) -> list[str]:
+    """What the branches of a node read from outside of them."""
+    found = []
     for attribute in node.attribute:
         if attribute.type not in _WITH_GRAPHS:
             continue
         for graph in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
             own = {value.name for value in (*graph.input, *graph.initializer)}
-            for inner in graph.node:
-                read |= _reads(inner)
-                own.update(inner.output)
-            read.update(value.name for value in graph.output)
-            read -= own
-    return read
+            own.update(name for inner in graph.node for name in inner.output)
+            read = [name for inner in graph.node for name in reads_of(inner)]
+            found += [name for name in (*read, *(value.name for value in graph.output)) if name not in own]
+    return found
 
 
 def in_order(graph: onnx.GraphProto) -> list[Step]:
     """The nodes in their order, but each behind all that it reads, and added ones no sooner than they are read."""
-    steps = [Step(node, frozenset(_reads(node)), tuple(name for name in node.output if name)) for node in graph.node]
+    steps = [Step(node, frozenset(reads_of(node)), tuple(name for name in node.output if name)) for node in graph.node]
     writers = {name: k for k, step in enumerate(steps) for name in step.makes}
     needed = [sorted({writers[name] for name in step.reads if name in writers}) for step in steps]
     ends = {k for own in needed for k in own}

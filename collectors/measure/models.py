@@ -10,6 +10,7 @@ another front end. What follows holds everywhere:
 - A ``ModelError`` says what is wrong, names the file or module, and says what to do next.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -251,13 +252,16 @@ class Fitting(NamedTuple):
     deadline: float | None = None
 
 
-class Edited(Protocol):
-    """A quantized model with a change carried out; the original stays as it is."""
+class Edited(ABC):
+    """A quantized model with a change carried out, or made anew by a toolchain; the original stays as it is.
 
-    @property
-    def unedited(self) -> tuple[str, ...]:
-        """What of the change could not be carried out, or the runtime undoes by itself, in words."""
+    Attributes:
+        unedited: What of the change could not be carried out, or the runtime undoes by itself, in words.
+    """
 
+    unedited: tuple[str, ...] = ()
+
+    @abstractmethod
     def runner(self, threads: int) -> Runner:
         """Runs the changed model.
 
@@ -270,10 +274,12 @@ class Edited(Protocol):
 
         Empty where it is not known which kernels compute.
         """
+        return ()
 
     @property
     def save(self) -> Callable[[Path], None] | None:
         """Writes the changed model to a file; None where models of this kind are not written."""
+        return None
 
 
 @dataclass(frozen=True)

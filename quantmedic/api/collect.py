@@ -48,7 +48,7 @@ from quantmedic.engine.formulas.stored_bins import main_role
 from quantmedic.engine.garbage import with_rare_garbage_collection
 from quantmedic.engine.output_files import require_file
 from quantmedic.engine.rules.rulebase import RuleBase
-from quantmedic.trials.allowance import Allowance, CountedAllowance, TimeAllowance
+from quantmedic.trials.allowance import Allowance
 from quantmedic.trials.tasks import OpenElsewhere
 from quantmedic.version import VERSION
 
@@ -202,10 +202,10 @@ def prove_pair(
 def _allowance_of(proof: ProofOptions, case: Case) -> Allowance | None:
     """What may be tried; None for nothing."""
     if proof.first:
-        return CountedAllowance.like_measuring(case, FIRST_SECONDS)
+        return Allowance.like_measuring(case, FIRST_SECONDS)
     if proof.budget is None:
         return None
-    return TimeAllowance(proof.budget) if proof.is_timed else CountedAllowance(proof.budget)
+    return Allowance(proof.budget, counted=not proof.is_timed)
 
 
 @contextmanager
@@ -349,11 +349,12 @@ def _write_repair(proof: Proof, path: str | Path | None) -> Case:
     """The case of the trials; the repaired model is written to ``path``."""
     if path is None:
         return proof.case
-    if proof.fixed is None or proof.fixed.save is None:
+    save = proof.fix().save if proof.fix is not None else None
+    if save is None:
         record = proof.case.record.proof
         why = record.unwritten if record is not None else "no remedy was tried"
         return with_notice(proof.case, f"{why}, so {Path(path).name} was not written")
-    proof.fixed.save(Path(path))
+    save(Path(path))
     return proof.case
 
 

@@ -151,9 +151,9 @@ def fix_pair(
     if before.verdict == "healthy":
         words = f"{before.model.name or 'the model'} is healthy: there is nothing to repair"
         return _write_reports(Fixed(before, refused=words), proven.case, None, base, report)
-    if proven.fixed is None:
+    if proven.fix is None:
         return _write_reports(Fixed(before, refused=_why_unproven(before)), proven.case, None, base, report)
-    return _hand_out(proven.fixed, Fixed(before, grade=grade), proven.case, output, measure, base, report)
+    return _hand_out(proven.fix(), Fixed(before, grade=grade), proven.case, output, measure, base, report)
 
 
 def _hand_out(

@@ -76,10 +76,10 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Proof:
-    """A case with its trials, and the model with all proven remedies."""
+    """A case with its trials, and what makes the model with all proven remedies."""
 
     case: Case
-    fixed: Edited | None = None
+    fix: Callable[[], Edited] | None = None
 
 
 def simulate_remedies(case: Case, measurement: Measurement) -> Case:
@@ -263,7 +263,7 @@ def prove_remedies(
         reason = "; ".join([error.message, *error.where, *([error.help] if error.help else [])])
         return Proof(with_notice(case, f"no remedy was tried: {reason}"))
     record = proven.record if reason is None else proven.record.model_copy(update={"unexecuted": reason})
-    return Proof(with_notice(_with_proof(case, record), *copies.notices), proven.fixed)
+    return Proof(with_notice(_with_proof(case, record), *copies.notices), proven.fix)
 
 
 def _to_try(opened: Inspection, judged: Diagnosis, base: RuleBase) -> tuple[list[Suspect], Sequence[Repair]]:

@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 from quantmedic.api.options import DataSource
 from quantmedic.collectors.data.batches import Batch
@@ -20,14 +19,14 @@ from quantmedic.engine.errors import DataError, ModelError, OutputError
 from quantmedic.engine.input_files import is_same_place
 from quantmedic.engine.output_files import require_file
 from quantmedic.trials.edit import Repairable, remedies_named
-from quantmedic.trials.from_onnx.bias_correction import Correction, correct_model
+from quantmedic.trials.from_onnx.bias_correction import correct_model
+from quantmedic.trials.from_onnx.draft import LearnedModel
 from quantmedic.trials.from_onnx.equalize import Equalization, equalize_model
-from quantmedic.trials.from_onnx.rounding import Rounding, round_model
+from quantmedic.trials.from_onnx.rounding import round_model
 from quantmedic.trials.from_onnx.smooth import Smoothing, smooth_model
 
 #: Samples that are run at a time.
 BATCH = 32
-_Repaired = TypeVar("_Repaired", Correction, Rounding)
 
 
 def equalize(float_model: str | Path, output: str | Path) -> Equalization:
@@ -106,7 +105,7 @@ def correct_biases(
     samples: int | None = None,
     seconds: float | None = None,
     threads: int | None = None,
-) -> Correction:
+) -> LearnedModel:
     """Fold the mean error of every channel into the biases of a quantized model, and write it (Nagel et al. 2019).
 
     ONNX models keep their form, QDQ or operators; of a LiteRT file only the bytes of its biases change. The samples are
@@ -142,7 +141,7 @@ def learn_rounding(
     samples: int | None = None,
     seconds: float | None = None,
     threads: int | None = None,
-) -> Rounding:
+) -> LearnedModel:
     """Round the weights of a quantized model anew, for the least error on these data, and write it.
 
     Of a LiteRT file only the bytes of its weights change.
@@ -173,7 +172,7 @@ def learn_rounding(
 
 
 def _repair(
-    repair: Callable[..., _Repaired],
+    repair: Callable[..., LearnedModel],
     float_model: str | Path,
     quantized_model: str | Path,
     data: DataSource,
@@ -181,7 +180,7 @@ def _repair(
     samples: int | None,
     seconds: float | None,
     threads: int | None,
-) -> _Repaired:
+) -> LearnedModel:
     """Repair a quantized model on data, and write it."""
     deadline = None if seconds is None else time.monotonic() + seconds
     target = _target(output, float_model)

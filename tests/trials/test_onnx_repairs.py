@@ -59,10 +59,10 @@ def test_mean_errors_vanish_on_the_fitted_samples(tmp_path: Path, options: dict)
     assert [layer.layer for layer in corrected.layers] == [
         op.name for op in models.quantized.operators if op.op_type in ("Conv", "Gemm")
     ]
-    assert corrected.uncorrected == ()
-    assert max(layer.error for layer in corrected.layers) > 0.1
+    assert corrected.left == ()
+    assert max(layer.error_before for layer in corrected.layers) > 0.1
     again = correct_model(models_of(model, corrected.model, tmp_path), samples(FITTED), threads=1)
-    assert max(layer.error for layer in again.layers) < 0.01
+    assert max(layer.error_before for layer in again.layers) < 0.01
     assert noise_db(model, corrected.model, JUDGED) > noise_db(model, broken, JUDGED) + 6
 
 
@@ -76,7 +76,7 @@ def test_layers_without_a_bias_get_one(tmp_path: Path, options: dict) -> None:
     corrected = correct_model(models_of(model, broken, tmp_path), samples(FITTED), threads=1)
     assert len(corrected.layers) == 2
     again = correct_model(models_of(model, corrected.model, tmp_path), samples(FITTED), threads=1)
-    assert max(layer.error for layer in again.layers) < 0.01
+    assert max(layer.error_before for layer in again.layers) < 0.01
 
 
 @pytest.mark.parametrize("options", FORMS)
@@ -93,7 +93,7 @@ def test_constants_behind_products_are_corrected(tmp_path: Path, options: dict) 
     broken = rounded_down(static(model, {"image": fitted}, tmp_path, **options))
     corrected = correct_model(models_of(model, broken, tmp_path), samples(fitted), threads=1)
     assert [layer.layer.removesuffix("_quant") for layer in corrected.layers] == ["product", "last"]
-    assert all(layer.left < 0.3 * layer.error for layer in corrected.layers)
+    assert all(layer.error_after < 0.3 * layer.error_before for layer in corrected.layers)
     assert noise_db(model, corrected.model, judged) > noise_db(model, broken, judged) + 3
 
 
@@ -108,10 +108,10 @@ def test_a_product_without_anything_added_and_what_time_does_not_suffice_for_are
     model = conv_net()
     models = models_of(model, static(model, {"image": FITTED}, tmp_path, activation_type=QuantType.QUInt8), tmp_path)
     late = correct_model(models, samples(FITTED), threads=1, deadline=0.0)
-    assert late.layers == () and len(late.uncorrected) == 3
+    assert late.layers == () and len(late.left) == 3
     assert noise_db(models.quantized.model, late.model, JUDGED) > 100
     late_rounding = round_model(models, samples(FITTED), threads=1, deadline=0.0)
-    assert late_rounding.layers == () and len(late_rounding.unrounded) == 3
+    assert late_rounding.layers == () and len(late_rounding.left) == 3
     kernels = sorted(executed_types(models.quantized, 1).values())
     models.quantized.model.CopyFrom(correct_model(models, samples(FITTED), threads=1).model)
     assert sorted(executed_types(models.quantized, 1).values()) == kernels, "integer kernels stay"
@@ -124,7 +124,7 @@ def test_no_layer_is_rounded_worse(tmp_path: Path, options: dict) -> None:
     for quantized in (sound, rounded_down(sound)):
         rounded = round_model(models_of(model, quantized, tmp_path), samples(FITTED), threads=1)
         onnx.checker.check_model(rounded.model)
-        assert len(rounded.layers) == 3 and rounded.unrounded == ()
+        assert len(rounded.layers) == 3 and rounded.left == ()
         assert all(layer.error_after <= layer.error_before for layer in rounded.layers)
         # Random inputs have hardly anything in common that could be made use of.
         after, before = (

@@ -25,7 +25,7 @@ from quantmedic.engine.errors import ModelError
 from quantmedic.engine.formulas.change import Change
 from quantmedic.reports.terminal.console import render_console
 from quantmedic.trials import allowance, bench, workbench
-from quantmedic.trials.from_onnx.onnx_remedies import Edited, edit
+from quantmedic.trials.from_onnx.onnx_remedies import OnnxEdited, edit
 
 pytestmark = pytest.mark.thorough
 
@@ -186,7 +186,7 @@ def test_the_budget_is_kept(narrow, monkeypatch):
     """Time that jumps by ten seconds with every trial: what half of the budget does not hold is not edited."""
     now = time.monotonic()
 
-    def edited(models: Any, case: Case, change: Change, fitting: Fitting) -> Edited:
+    def edited(models: Any, case: Case, change: Change, fitting: Fitting) -> OnnxEdited:
         nonlocal now
         now += 10.0
         return edit(models, case, change, fitting)
@@ -218,18 +218,18 @@ def test_ctrl_c_keeps_what_is_proven(narrow):
     assert proof.chain == ()
 
 
-def refuse(models: Any, case: Case, change: Change, fitting: Fitting) -> Edited:
+def refuse(models: Any, case: Case, change: Change, fitting: Fitting) -> OnnxEdited:
     raise ModelError("the change cannot be carried out on the quantized model", where="conv1: no scale")
 
 
-def tear(models: Any, case: Case, change: Change, fitting: Fitting) -> Edited:
+def tear(models: Any, case: Case, change: Change, fitting: Fitting) -> OnnxEdited:
     """A model that onnxruntime refuses."""
     edited = edit(models, case, change, fitting)
     edited.model.graph.node[0].op_type = "NoSuchOperator"
     return edited
 
 
-def spoil(models: Any, case: Case, change: Change, fitting: Fitting) -> Edited:
+def spoil(models: Any, case: Case, change: Change, fitting: Fitting) -> OnnxEdited:
     """A model that gives NaN."""
     edited = edit(models, case, change, fitting)
     for tensor in edited.model.graph.initializer:
@@ -239,7 +239,7 @@ def spoil(models: Any, case: Case, change: Change, fitting: Fitting) -> Edited:
     return edited
 
 
-FAULTS: dict[Callable[..., Edited], str] = {
+FAULTS: dict[Callable[..., OnnxEdited], str] = {
     refuse: "cannot be carried out on the quantized model: conv1: no scale",
     tear: "onnxruntime cannot load the model",
     spoil: "NaN or infinite values",
@@ -251,7 +251,7 @@ def test_a_trial_that_fails_is_recorded_and_the_rest_goes_on(narrow, monkeypatch
     """The first three new ranges of the whole network fail, each otherwise, recalibration first."""
     left = list(FAULTS)
 
-    def sometimes(models: Any, case: Case, change: Change, fitting: Fitting) -> Edited:
+    def sometimes(models: Any, case: Case, change: Change, fitting: Fitting) -> OnnxEdited:
         whole = len(change.grids) > 5 and None not in change.grids.values()
         broken = left.pop(0) if whole and left else edit
         return broken(models, case, change, fitting)

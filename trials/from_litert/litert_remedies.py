@@ -19,12 +19,12 @@ from quantmedic.collectors.from_litert.litert_session import Sessions
 from quantmedic.collectors.from_litert.signatures import feeds_by_tensor
 from quantmedic.collectors.from_onnx.onnx_file import save_content
 from quantmedic.collectors.from_translation.translated_models import TranslatedPair
-from quantmedic.collectors.measure.models import Fitting, Models, Runner
+from quantmedic.collectors.measure.models import Edited, Fitting, Models, Runner
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.formulas.change import Change
 from quantmedic.engine.output_files import write_file
 from quantmedic.trials.edit import ReadSamples, Remedies, Repairable
-from quantmedic.trials.execute import Made, ScriptExecutor, require_as_many_outputs
+from quantmedic.trials.execute import ScriptExecutor, require_as_many_outputs
 from quantmedic.trials.from_onnx import onnx_remedies
 from quantmedic.trials.from_onnx.onnx_remedies import EditedTranslation
 
@@ -71,11 +71,11 @@ def edit(
     def save(path: Path) -> None:
         save_content(graph.content_with(edited.model), path)
 
-    return EditedTranslation(edited, save if in_place else None)
+    return EditedTranslation(edited, edited.unedited, save if in_place else None)
 
 
 @dataclass(frozen=True)
-class LiteRTMade(Made):
+class LiteRTMade(Edited):
     """A file that ai-edge-quantizer made anew of the float one."""
 
     models: LiteRTModels
@@ -84,11 +84,6 @@ class LiteRTMade(Made):
     def runner(self, threads: int) -> Runner:
         """Runs the file with interpreters; its outputs stand in the order of the float file's."""
         return Sessions().runner(self.graph, [i for i, _ in self.models.match.outputs], threads)
-
-    @property
-    def content(self) -> bytes:
-        """The file, to compare it with another to the bit."""
-        return bytes(self.graph.file.content)
 
     @property
     def save(self) -> Callable[[Path], None] | None:

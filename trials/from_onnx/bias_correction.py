@@ -5,7 +5,7 @@ Correction", section 4.2 and appendix D: layer by layer, each with those before 
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -17,13 +17,11 @@ from onnx import TensorProto
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.from_onnx.integer import INTEGER_OPS
 from quantmedic.collectors.from_onnx.onnx_graph import OnnxGraph, PairedOnnxGraphs
-from quantmedic.collectors.from_onnx.onnx_session import make_session, run
 from quantmedic.collectors.from_onnx.parse import parse
-from quantmedic.collectors.pair.feed import feed_of
 from quantmedic.collectors.pair.graph import Operator
 from quantmedic.collectors.pair.originals import bias_of, original_of, weight_of
 from quantmedic.engine.errors import ModelError
-from quantmedic.trials.from_onnx.draft import Array, Draft
+from quantmedic.trials.from_onnx.draft import Array, Draft, LearnedLayer, LearnedModel
 from quantmedic.trials.from_onnx.qdq import to_qdq
 
 Floats = NDArray[np.float64]
@@ -31,36 +29,6 @@ Floats = NDArray[np.float64]
 Samples = Callable[[], Iterable[Batch]]
 _WITH_BIAS = frozenset({"Conv", "ConvTranspose", "Gemm"})
 _INT32_MAX = 2**31 - 1
-
-
-@dataclass(frozen=True)
-class CorrectedBias:
-    """A layer whose bias was corrected.
-
-    Attributes:
-        layer: Its name.
-        error: Mean error of its channels over the deviation of what it writes, root mean square, before.
-        left: The same of what the codes of the bias could not take up.
-    """
-
-    layer: str
-    error: float
-    left: float
-
-
-@dataclass(frozen=True)
-class Correction:
-    """A model with corrected biases.
-
-    Attributes:
-        model: The model; of a LiteRT file its translation to ONNX.
-        layers: What was corrected, in order.
-        uncorrected: Layers without a bias that could be corrected, and those that time did not suffice for.
-    """
-
-    model: onnx.ModelProto
-    layers: tuple[CorrectedBias, ...]
-    uncorrected: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -91,7 +59,7 @@ class _Moments(NamedTuple):
 
 def correct_model(
     models: PairedOnnxGraphs, samples: Samples, *, threads: int, deadline: float | None = None
-) -> Correction:
+) -> LearnedModel:
     """A copy of the quantized model with corrected biases.
 
     Layers as far from the input as one another share a pass over the samples. A product without a bias is corrected
@@ -114,24 +82,24 @@ def correct_model(
             help="biases are corrected of Conv, ConvTranspose and Gemm, and of constants added behind a MatMul",
         )
     graph = models.float_graph
-    wanted = _float_moments(graph, sites, samples, threads)
-    draft, done, left = Draft(models.quantized.model), [], list(without)
+    wanted = _measure_moments(Draft(graph.model), graph, sites, {s.name: s.twin for s in sites}, samples, threads)
+    draft, done, left = Draft(models.quantized.model), [], [f"{name}: there is none to correct" for name in without]
     for level in sorted({site.level for site in sites}):
         own = [site for site in sites if site.level == level]
         if deadline is not None and time.monotonic() > deadline:
-            left += [site.name for site in own]
+            left += [f"{site.name}: the time was over" for site in own]
             continue
         seen = _deployed_moments(draft, models, own, samples, threads)
         for site in own:
-            error = wanted[site.twin].mean - seen[site.name].mean
+            error = wanted[site.name].mean - seen[site.name].mean
             applied = _correct(draft, site, error)
             if applied is None:
-                left.append(site.name)
+                left.append(f"{site.name}: its bias cannot be changed")
                 continue
-            deviation = wanted[site.twin].deviation or 1.0
-            done.append(CorrectedBias(site.name, _rms(error) / deviation, _rms(error - applied) / deviation))
+            deviation = wanted[site.name].deviation or 1.0
+            done.append(LearnedLayer(site.name, _rms(error) / deviation, _rms(error - applied) / deviation))
         draft.index()
-    return Correction(draft.finish(), tuple(done), tuple(left))
+    return LearnedModel(draft.finish(), tuple(done), tuple(left))
 
 
 def _rms(values: Floats) -> float:
@@ -201,14 +169,6 @@ def _addition(graph: OnnxGraph, op: Operator) -> Operator | None:
     return readers[0] if any(name in graph.constants for name in readers[0].inputs) else None
 
 
-def _float_moments(graph: OnnxGraph, sites: Sequence[_Site], samples: Samples, threads: int) -> dict[str, _Moments]:
-    """What the float model writes, by the names of its tensors."""
-    plain = Draft(graph.model)
-    shown = {site.twin: plain.before_activation(site.twin) for site in sites}
-    found = _moments_of_draft(plain, graph, {shown[site.twin]: site.trailing for site in sites}, samples, threads)
-    return {twin: found[tensor] for twin, tensor in shown.items()}
-
-
 def _deployed_moments(
     draft: Draft, models: PairedOnnxGraphs, sites: Sequence[_Site], samples: Samples, threads: int
 ) -> dict[str, _Moments]:
@@ -217,34 +177,28 @@ def _deployed_moments(
     plain = Draft(graph.model)
     to_qdq(plain, graph)
     written = {site.name: plain.computed[site.op.node.outputs[0]].output[0] for site in sites}
-    shown = {name: plain.before_activation(tensor) for name, tensor in written.items()}
-    found = _moments_of_draft(plain, graph, {shown[site.name]: site.trailing for site in sites}, samples, threads)
-    return {name: found[tensor] for name, tensor in shown.items()}
-
-
-def _moments_of_draft(
-    draft: Draft, graph: OnnxGraph, tensors: dict[str, int], samples: Samples, threads: int
-) -> dict[str, _Moments]:
-    draft.hand_out(tensors)
-    return _measure_moments(draft.finish(), graph, tensors, samples, threads)
+    return _measure_moments(plain, graph, sites, written, samples, threads)
 
 
 def _measure_moments(
-    model: onnx.ModelProto, graph: OnnxGraph, tensors: dict[str, int], samples: Samples, threads: int
+    draft: Draft,
+    graph: OnnxGraph,
+    sites: Sequence[_Site],
+    tensors: Mapping[str, str],
+    samples: Samples,
+    threads: int,
 ) -> dict[str, _Moments]:
-    """Mean per channel, and deviation, of tensors with so many axes behind that of the channels."""
-    names = list(tensors)
-    # Where an operator is a function, onnxruntime's moving of transposes makes graphs that fail.
-    session = make_session(model, graph.path, threads, exposed=names, plain=bool(model.functions))
-    fed = {value.name for value in session.get_inputs()}
+    """Mean per channel, and deviation, of the tensor of each site, by its name."""
+    shown = {site.name: draft.before_activation(tensors[site.name]) for site in sites}
+    read = draft.open_reader(shown.values(), graph, threads)
     sums: dict[str, list[Floats]] = {}
     for batch in samples():
-        feed = {name: array for name, array in feed_of(batch, graph).items() if name in fed}
-        for name, values in zip(names, run(session, names, feed, graph.path), strict=True):
-            rows = _by_channel(np.asarray(values, np.float64), tensors[name])
+        seen = read(batch)
+        for site in sites:
+            rows = _by_channel(np.asarray(seen[shown[site.name]], np.float64), site.trailing)
             own = [np.full(1, rows.shape[1]), rows.sum(axis=1), np.square(rows).sum(axis=1)]
-            before = sums.get(name)
-            sums[name] = own if before is None else [a + b for a, b in zip(before, own, strict=True)]
+            before = sums.get(site.name)
+            sums[site.name] = own if before is None else [a + b for a, b in zip(before, own, strict=True)]
     return {name: _moments_of(*own) for name, own in sums.items()}
 
 

@@ -1,14 +1,19 @@
 """A copy of an ONNX model in the making: nodes by what they write, names that are free, constants that are added."""
 
-from collections.abc import Iterable, Iterator, MutableSequence, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from quantmedic.collectors.from_onnx.onnx_graph import opset_of, unique_name
+from quantmedic.collectors.data.batches import Batch
+from quantmedic.collectors.from_onnx.onnx_graph import OnnxGraph, opset_of, unique_name
+from quantmedic.collectors.from_onnx.onnx_session import make_session, run
+from quantmedic.collectors.from_onnx.segments import captured_by, reads_of
+from quantmedic.collectors.pair.feed import feed_of
 
 Array = NDArray[Any]
 #: Attributes of a node, of the types that ``onnx.helper.make_node`` takes.
@@ -19,8 +24,37 @@ _ALIASES = ("Identity", "Dropout")
 PER_CHANNEL_OPSET, ALL_WIDTHS_OPSET = 13, 21
 
 
-class _Named(Protocol):
-    name: str
+@dataclass(frozen=True)
+class LearnedLayer:
+    """A layer of which something was learned on samples.
+
+    Attributes:
+        layer: Its name.
+        error_before: Of rounding, E‖(W - Q) x‖² over E‖W x‖²; of a bias, the mean errors of its channels over the
+            deviation of what it writes, root mean square.
+        error_after: The same afterwards; of a bias, of what its codes could not take up.
+        moved: Share of the weight codes that changed.
+    """
+
+    layer: str
+    error_before: float
+    error_after: float
+    moved: float = 0.0
+
+
+@dataclass(frozen=True)
+class LearnedModel:
+    """A model of which something was learned on samples.
+
+    Attributes:
+        model: The model; of a LiteRT file its translation to ONNX.
+        layers: What was learned, in order.
+        left: Layers of which nothing was, each with the reason.
+    """
+
+    model: onnx.ModelProto
+    layers: tuple[LearnedLayer, ...]
+    left: tuple[str, ...]
 
 
 class Draft:
@@ -62,7 +96,7 @@ class Draft:
             if node.op_type == "DequantizeLinear":
                 self.dequantizers.setdefault(self.source(node.input[0]), []).append(node)
             elif node.op_type not in _ALIASES:
-                for name in reads(node):
+                for name in reads_of(node):
                     self._readers.setdefault(self.source(name), []).append(node)
 
     def readers_of(self, name: str) -> list[onnx.NodeProto]:
@@ -120,7 +154,7 @@ class Draft:
         """Give an input of a node another constant, of the type that it had; what nothing else reads keeps its name."""
         name = node.input[place]
         kind, tensor = self.type_of(name), self._tensors.get(name)
-        users = sum(each == name for other in self.nodes for each in reads(other))
+        users = sum(each == name for other in self.nodes for each in reads_of(other))
         if tensor is None or users > 1 or name in self.outputs:
             node.input[place] = self.add_constant(name, values, kind)
             return
@@ -210,11 +244,31 @@ class Draft:
             del values[:]
             values.extend(kept)
 
-    def hand_out(self, names: Iterable[str]) -> None:
-        """Return these tensors instead of the network's outputs; what they do not need is left out."""
-        self.outputs = set(names)
+    def open_reader(
+        self, names: Iterable[str], graph: OnnxGraph, threads: int
+    ) -> Callable[[Batch], Mapping[str, Array]]:
+        """Gives these tensors of a batch, and the inputs; of the draft, nothing is left but what they need.
+
+        Raises:
+            ModelError: onnxruntime refuses it, or later fails on a batch.
+        """
+        computed = [name for name in dict.fromkeys(names) if name not in graph.inputs]
+        if not computed:
+            return lambda batch: feed_of(batch, graph)
+        self.outputs = set(computed)
         del self.model.graph.output[:]
         self.model.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in sorted(self.outputs))
+        model = self.finish()
+        # Where an operator is a function, onnxruntime's moving of transposes makes graphs that fail.
+        session = make_session(model, graph.path, threads, plain=bool(model.functions))
+        fed = {value.name for value in session.get_inputs()}
+
+        def read(batch: Batch) -> Mapping[str, Array]:
+            feed = feed_of(batch, graph)
+            own = {name: array for name, array in feed.items() if name in fed}
+            return {**feed, **dict(zip(computed, run(session, computed, own, graph.path), strict=True))}
+
+        return read
 
     def finish(self) -> onnx.ModelProto:
         """The model, without what nothing reads and with every node behind those that it reads."""
@@ -225,16 +279,16 @@ class Draft:
         ordered = _sort_nodes(self.nodes, known | {t.values.name for t in graph.sparse_initializer})
         del graph.node[:]
         graph.node.extend(ordered)
-        read = {name for node in ordered for name in reads(node)} | self.outputs
+        read = {name for node in ordered for name in reads_of(node)} | self.outputs
         read |= {value.name for value in graph.input}
-        kept = [t for t in graph.initializer if t.name in read]
-        if len(kept) < len(graph.initializer):
-            _keep(graph.initializer, {t.name for t in kept})
+        for place in reversed(range(len(graph.initializer))):
+            if graph.initializer[place].name not in read:
+                del graph.initializer[place]
         return self.model
 
     def _unwrap(self) -> None:
         """Take out the identities that stand where a quantizer was; the network's outputs keep their names."""
-        captured = {name for node in self.nodes for name in _read_by_subgraphs(node)}
+        captured = {name for node in self.nodes for name in captured_by(node)}
         inputs = {value.name for value in self.model.graph.input}
         renamed: dict[str, str] = {}
         kept = []
@@ -265,22 +319,6 @@ def _last(name: str, renamed: dict[str, str]) -> str:
     return name
 
 
-def reads(node: onnx.NodeProto) -> Iterator[str]:
-    """Every tensor that a node reads, in its subgraphs too."""
-    yield from node.input
-    yield from _read_by_subgraphs(node)
-
-
-def _read_by_subgraphs(node: onnx.NodeProto) -> Iterator[str]:
-    """What the subgraphs of a node read from outside; their own names may be among it."""
-    for attribute in node.attribute:
-        graphs = [attribute.g] if attribute.type == onnx.AttributeProto.GRAPH else attribute.graphs
-        for graph in graphs:
-            yield from (value.name for value in graph.output)
-            for inner in graph.node:
-                yield from reads(inner)
-
-
 def _nodes_behind(nodes: Sequence[onnx.NodeProto], outputs: Iterable[str]) -> list[onnx.NodeProto]:
     """The nodes that the outputs depend on."""
     writers = {name: i for i, node in enumerate(nodes) for name in node.output if name}
@@ -291,7 +329,7 @@ def _nodes_behind(nodes: Sequence[onnx.NodeProto], outputs: Iterable[str]) -> li
         if i in wanted:
             continue
         wanted.add(i)
-        frontier += [writers[name] for name in reads(nodes[i]) if name in writers]
+        frontier += [writers[name] for name in reads_of(nodes[i]) if name in writers]
     return [node for i, node in enumerate(nodes) if i in wanted]
 
 
@@ -304,7 +342,7 @@ def _sort_nodes(nodes: Sequence[onnx.NodeProto], known: set[str]) -> list[onnx.N
         stack = [start]
         while stack:
             i = stack[-1]
-            before = [] if i in done else [writers[n] for n in reads(nodes[i]) if n in writers]
+            before = [] if i in done else [writers[n] for n in reads_of(nodes[i]) if n in writers]
             before = [j for j in before if j not in done and j != i]
             if before:
                 stack += before
@@ -314,9 +352,3 @@ def _sort_nodes(nodes: Sequence[onnx.NodeProto], known: set[str]) -> list[onnx.N
                 done.add(i)
                 ordered.append(nodes[i])
     return ordered
-
-
-def _keep(tensors: MutableSequence[_Named], names: set[str]) -> None:
-    for i in range(len(tensors) - 1, -1, -1):
-        if tensors[i].name not in names:
-            del tensors[i]

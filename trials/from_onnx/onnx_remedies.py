@@ -20,7 +20,7 @@ from quantmedic.collectors.from_onnx.onnx_models import OnnxModels, open_models
 from quantmedic.collectors.from_onnx.onnx_record import kernels_of_model
 from quantmedic.collectors.from_onnx.onnx_session import executed_types, make_session, run
 from quantmedic.collectors.from_onnx.parse import parse
-from quantmedic.collectors.measure.models import Fitting, Kernel, Models, Runner
+from quantmedic.collectors.measure.models import Edited, Fitting, Kernel, Models, Runner
 from quantmedic.collectors.measure.record import kernel_of
 from quantmedic.collectors.pair.feed import feed_of
 from quantmedic.collectors.pair.graph import Shape
@@ -31,9 +31,9 @@ from quantmedic.engine.errors import ModelError
 from quantmedic.engine.formulas.change import Change, Learned
 from quantmedic.engine.output_files import copy_file
 from quantmedic.trials.edit import ReadSamples, Remedies, Repairable
-from quantmedic.trials.execute import Made, ScriptExecutor
+from quantmedic.trials.execute import ScriptExecutor
 from quantmedic.trials.from_onnx.bias_correction import correct_model
-from quantmedic.trials.from_onnx.draft import Draft
+from quantmedic.trials.from_onnx.draft import Draft, LearnedModel
 from quantmedic.trials.from_onnx.dynamic import settle_dynamic, unpack_weights
 from quantmedic.trials.from_onnx.grids import settle_grids
 from quantmedic.trials.from_onnx.layers import (
@@ -95,13 +95,12 @@ class EditableModels(PairedOnnxGraphs, Protocol):
 
 
 @dataclass(frozen=True)
-class Edited:
-    """A quantized model with a change carried out; see ``measure.models.Edited``.
+class OnnxEdited(Edited):
+    """An ONNX model with a change carried out.
 
     Attributes:
         models: The models that were edited.
         model: A changed copy; the original is never touched.
-        unedited: What of the change could not be carried out, or the runtime undoes by itself, in words.
     """
 
     models: EditableModels
@@ -113,7 +112,7 @@ class Edited:
         return self.models.quantized_runner(threads, self.model)
 
     def left_integer(self, case: Case, change: Change) -> tuple[str, ...]:
-        """Layers that an integer kernel computes in the deployed model and none in the copy, against the change."""
+        """By the optimized graphs of both."""
         return left_integer(self.models, case, self.model, change)
 
     @property
@@ -123,29 +122,23 @@ class Edited:
 
 
 @dataclass(frozen=True)
-class EditedTranslation:
-    """The translation of a model of another runtime with a change carried out; see ``measure.models.Edited``.
+class EditedTranslation(Edited):
+    """The translation of a model of another runtime with a change carried out.
+
+    It does not show which kernels the runtime would choose.
 
     Attributes:
         translation: The changed translation.
         save: Writes a file of that runtime, where one can be made; a translation is none.
     """
 
-    translation: Edited
+    translation: OnnxEdited
+    unedited: tuple[str, ...] = ()
     save: Callable[[Path], None] | None = None
-
-    @property
-    def unedited(self) -> tuple[str, ...]:
-        """What of the change could not be carried out, or the runtime undoes by itself, in words."""
-        return self.translation.unedited
 
     def runner(self, threads: int) -> Runner:
         """Runs the changed translation."""
         return self.translation.runner(threads)
-
-    def left_integer(self, case: Case, change: Change) -> tuple[str, ...]:
-        """None: the translation does not show which kernels the runtime would choose."""
-        return ()
 
 
 def edit(
@@ -156,7 +149,7 @@ def edit(
     *,
     runtime: str = "onnxruntime",
     read: Reader = parse,
-) -> Edited:
+) -> OnnxEdited:
     """The deployed model as a remedy would leave it.
 
     - A new grid is given to every quantizer of its tensor, in the type of its codes, or uint8 or uint16 where the grid
@@ -184,39 +177,30 @@ def edit(
     if fixed:
         edited = _edit_constants(models, case, fixed, runtime)
     else:
-        edited = Edited(models, Draft(models.quantized.model).model)
+        edited = OnnxEdited(models, Draft(models.quantized.model).model)
     return _learn(edited, change, fitting, read) if change.learned else edited
 
 
-def _learn(edited: Edited, change: Change, fitting: Fitting | None, read: Reader) -> Edited:
+def _learn(edited: OnnxEdited, change: Change, fitting: Fitting | None, read: Reader) -> OnnxEdited:
     """The edited model with what is learned on samples."""
     if fitting is None:
         raise ValueError("nothing can be learned without samples")
     model, left, models = edited.model, [*edited.unedited], edited.models
-    for learned in LEARNERS:
-        if learned not in change.learned:
+    for part, (word, learn) in LEARNERS.items():
+        if part not in change.learned:
             continue
         graph = read(models.quantized.path, model)
         pair = _Pair(models.float_graph, graph, match_files(models.float_graph, graph), models.shapes)
-        model, undone = LEARNERS[learned](pair, fitting)
-        left += undone
-    return Edited(models, model, tuple(left))
+        found = learn(pair, lambda: fitting.batches, threads=fitting.threads, deadline=fitting.deadline)
+        model = found.model
+        left += [f"the {word} of {words}" for words in found.left]
+    return OnnxEdited(models, model, tuple(left))
 
 
-def _round(pair: PairedOnnxGraphs, fitting: Fitting) -> tuple[onnx.ModelProto, list[str]]:
-    found = round_model(pair, lambda: fitting.batches, threads=fitting.threads, deadline=fitting.deadline)
-    return found.model, [f"the rounding of {words}" for words in found.unrounded]
-
-
-def _correct(pair: PairedOnnxGraphs, fitting: Fitting) -> tuple[onnx.ModelProto, list[str]]:
-    found = correct_model(pair, lambda: fitting.batches, threads=fitting.threads, deadline=fitting.deadline)
-    return found.model, [f"the bias of {name}: there is none to correct" for name in found.uncorrected]
-
-
-#: How each part is learned, in the order in which they are done.
-LEARNERS: dict[Learned, Callable[[PairedOnnxGraphs, Fitting], tuple[onnx.ModelProto, list[str]]]] = {
-    "rounding": _round,
-    "biases": _correct,
+#: How each part is learned, and what it is called, in the order in which they are done.
+LEARNERS: dict[Learned, tuple[str, Callable[..., LearnedModel]]] = {
+    "rounding": ("rounding", round_model),
+    "biases": ("bias", correct_model),
 }
 
 
@@ -230,7 +214,7 @@ class _Pair:
     shapes: Mapping[str, Shape]
 
 
-def _edit_constants(models: EditableModels, case: Case, change: Change, runtime: str) -> Edited:
+def _edit_constants(models: EditableModels, case: Case, change: Change, runtime: str) -> OnnxEdited:
     """New grids, weights and biases."""
     draft = Draft(models.quantized.model)
     to_qdq(draft, models.quantized)
@@ -255,7 +239,7 @@ def _edit_constants(models: EditableModels, case: Case, change: Change, runtime:
     draft.index()
     products = products_of_precise_inputs(draft, layers, before)
     model = draft.finish()
-    return Edited(models, model, (*unedited, *_rounded_inputs(models.quantized, model, products, runtime)))
+    return OnnxEdited(models, model, (*unedited, *_rounded_inputs(models.quantized, model, products, runtime)))
 
 
 def _rounded_inputs(
@@ -291,7 +275,7 @@ def left_integer(
 
 
 @dataclass(frozen=True)
-class OnnxMade(Made):
+class OnnxMade(Edited):
     """An ONNX model that a toolchain made anew from the float one."""
 
     models: OnnxModels
@@ -308,11 +292,6 @@ class OnnxMade(Made):
             return [np.asarray(array, np.float32) for array in found]
 
         return run_batch
-
-    @property
-    def content(self) -> bytes:
-        """The model, to compare it with another to the bit."""
-        return self.model.SerializeToString(deterministic=True)
 
     @property
     def save(self) -> Callable[[Path], None] | None:

@@ -16,11 +16,9 @@ from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.from_onnx.onnx_graph import PairedOnnxGraphs
-from quantmedic.collectors.from_onnx.onnx_session import make_session, run
-from quantmedic.collectors.pair.feed import feed_of
 from quantmedic.collectors.pair.graph import Operator
 from quantmedic.engine.errors import ModelError
-from quantmedic.trials.from_onnx.draft import Draft
+from quantmedic.trials.from_onnx.draft import Draft, LearnedLayer, LearnedModel
 from quantmedic.trials.from_onnx.layers import Layer, layers_of
 from quantmedic.trials.from_onnx.qdq import to_qdq
 from quantmedic.trials.from_onnx.scaling import LAYERS
@@ -42,38 +40,6 @@ Float32 = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
-class RoundedLayer:
-    """A layer whose weights were rounded anew.
-
-    Attributes:
-        layer: Its name.
-        error_before: E‖(W - Q) x‖² over E‖W x‖² with the codes as they were.
-        error_after: The same afterwards; never more.
-        moved: Share of the codes that changed.
-    """
-
-    layer: str
-    error_before: float
-    error_after: float
-    moved: float
-
-
-@dataclass(frozen=True)
-class Rounding:
-    """A model with weights rounded anew.
-
-    Attributes:
-        model: The model; of a LiteRT file its translation to ONNX.
-        layers: What was rounded, in order.
-        unrounded: Layers whose codes could not be searched, in words.
-    """
-
-    model: onnx.ModelProto
-    layers: tuple[RoundedLayer, ...]
-    unrounded: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class _Task:
     """A layer whose codes are searched.
 
@@ -88,7 +54,9 @@ class _Task:
     source: str
 
 
-def round_model(models: PairedOnnxGraphs, samples: Samples, *, threads: int, deadline: float | None = None) -> Rounding:
+def round_model(
+    models: PairedOnnxGraphs, samples: Samples, *, threads: int, deadline: float | None = None
+) -> LearnedModel:
     """A copy of the quantized model with weight codes that give the least error on these samples.
 
     Steps and zero points stay, and every code is one of the two beside its float weight, or stays as it was.
@@ -122,7 +90,7 @@ def round_model(models: PairedOnnxGraphs, samples: Samples, *, threads: int, dea
                 refused.append(f"{task.layer.name}: the time was over")
             else:
                 done.append(_search(draft, task, moment))
-    return Rounding(draft.finish(), tuple(done), tuple(refused))
+    return LearnedModel(draft.finish(), tuple(done), tuple(refused))
 
 
 def _is_over(deadline: float | None) -> bool:
@@ -209,21 +177,11 @@ def _second_moments(
     model: onnx.ModelProto, models: PairedOnnxGraphs, tasks: Sequence[_Task], samples: Samples, threads: int
 ) -> list[Floats]:
     """E[x xᵀ] of what each layer reads, [groups, inputs, inputs]; memory does not grow with the samples."""
-    draft, graph = Draft(model), models.quantized
-    names = [*dict.fromkeys(task.source for task in tasks)]
-    read = [name for name in names if name not in graph.inputs]
-    draft.hand_out(read)
-    handed = draft.finish()
-    # Where an operator is a function, onnxruntime's moving of transposes makes graphs that fail.
-    session = make_session(handed, graph.path, threads, plain=bool(handed.functions)) if read else None
-    fed = {value.name for value in session.get_inputs()} if session is not None else set[str]()
+    read = Draft(model).open_reader([task.source for task in tasks], models.quantized, threads)
     sums = [np.zeros((task.floats.shape[0], *2 * task.floats.shape[2:])) for task in tasks]
     counts = [0] * len(tasks)
     for batch in samples():
-        feed = feed_of(batch, graph)
-        own = {name: array for name, array in feed.items() if name in fed}
-        seen = run(session, read, own, graph.path) if session is not None else []
-        values = {**feed, **dict(zip(read, seen, strict=True))}
+        values = read(batch)
         for k, task in enumerate(tasks):
             groups, _, inputs = task.floats.shape
             read_by = np.asarray(values[task.source], np.float32)
@@ -233,7 +191,7 @@ def _second_moments(
     return [total / max(count, 1) for total, count in zip(sums, counts, strict=True)]
 
 
-def _search(draft: Draft, task: _Task, moments: Floats) -> RoundedLayer:
+def _search(draft: Draft, task: _Task, moments: Floats) -> LearnedLayer:
     layer, quantizer = task.layer, task.layer.stored.quantizer
     assert layer.stored.values is not None and quantizer is not None and layer.weight is not None
     stored = layer.stored.values
@@ -259,7 +217,7 @@ def _search(draft: Draft, task: _Task, moments: Floats) -> RoundedLayer:
             draft, layer, _as_stored(layer, found, stored.shape), _as_stored(layer, parts[2], stored.shape), step
         )
     scale = power or 1.0
-    return RoundedLayer(layer.name, before / scale, after / scale, moved)
+    return LearnedLayer(layer.name, before / scale, after / scale, moved)
 
 
 def _energy(rows: Floats, moments: Floats) -> float:

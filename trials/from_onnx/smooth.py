@@ -14,8 +14,7 @@ from onnx import helper
 
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.from_onnx.onnx_graph import OnnxGraph
-from quantmedic.collectors.from_onnx.onnx_session import make_session, run
-from quantmedic.collectors.pair.feed import feed_of
+from quantmedic.collectors.from_onnx.onnx_view import FloatTensors
 from quantmedic.engine.errors import ModelError
 from quantmedic.trials.from_onnx.draft import Draft
 from quantmedic.trials.from_onnx.scaling import (
@@ -154,15 +153,12 @@ def _largest_inputs(
     graph: OnnxGraph, groups: dict[str, Group], batches: Iterable[Batch], threads: int
 ) -> dict[str, Floats]:
     """Largest magnitude of each channel of the groups' tensors."""
-    names = list(groups)
-    session = make_session(graph.model, graph.path, threads, exposed=names)
-    wanted = [name for name in names if name not in graph.inputs]
+    read = FloatTensors(graph, list(groups), threads).read
     largest = {name: np.zeros(group.size) for name, group in groups.items()}
     for batch in batches:
-        feed = feed_of(batch, graph)
-        seen = dict(zip(wanted, run(session, wanted, feed, graph.path) if wanted else [], strict=True))
+        seen = read(batch)
         for name, group in groups.items():
-            values = np.asarray(seen[name] if name in seen else feed[name])
+            values = np.asarray(seen[name])
             axis = values.ndim - 1 - group.tensors[name]
             others = tuple(i for i in range(values.ndim) if i != axis)
             # A Flatten makes several values of a channel.

@@ -16,13 +16,13 @@ from quantmedic.collectors.from_openvino.openvino_graph import OpenVINOGraph, gr
 from quantmedic.collectors.from_openvino.openvino_models import OpenVINOModels
 from quantmedic.collectors.from_openvino.openvino_session import Sessions
 from quantmedic.collectors.from_translation.translated_models import TranslatedPair
-from quantmedic.collectors.measure.models import Fitting, Models, Runner
+from quantmedic.collectors.measure.models import Edited, Fitting, Models, Runner
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import OutputError
 from quantmedic.engine.formulas.change import Change
 from quantmedic.engine.output_files import write_file
 from quantmedic.trials.edit import Remedies
-from quantmedic.trials.execute import Made, ScriptExecutor, require_as_many_outputs
+from quantmedic.trials.execute import ScriptExecutor, require_as_many_outputs
 from quantmedic.trials.from_onnx import onnx_remedies
 from quantmedic.trials.from_onnx.onnx_remedies import EditedTranslation
 
@@ -57,11 +57,12 @@ def edit(
     Raises:
         ModelError: Nothing of the change can be carried out.
     """
-    return EditedTranslation(onnx_remedies.edit(models, case, change, fitting, runtime="OpenVINO"))
+    edited = onnx_remedies.edit(models, case, change, fitting, runtime="OpenVINO")
+    return EditedTranslation(edited, edited.unedited)
 
 
 @dataclass(frozen=True)
-class OpenVINOMade(Made):
+class OpenVINOMade(Edited):
     """A model that NNCF made anew of the float one."""
 
     models: OpenVINOModels
@@ -70,11 +71,6 @@ class OpenVINOMade(Made):
     def runner(self, threads: int) -> Runner:
         """Runs the model as deployed; its outputs stand in the order of the float model's."""
         return Sessions().runner(self.graph, [i for i, _ in self.models.match.outputs], threads)
-
-    @property
-    def content(self) -> bytes:
-        """Both files, to compare the model with another to the bit."""
-        return self.graph.file.xml + self.graph.file.content
 
     @property
     def save(self) -> Callable[[Path], None] | None:

@@ -11,7 +11,6 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 
@@ -23,7 +22,7 @@ from quantmedic.collectors.from_torch.module import as_deployed
 from quantmedic.collectors.from_torch.torch_graph import Place, TorchGraph
 from quantmedic.collectors.from_torch.torch_models import TorchModels
 from quantmedic.collectors.from_torch.torch_pair import TorchPair, arrays_of, call_module
-from quantmedic.collectors.measure.models import Fitting, Float32, Models, Runner
+from quantmedic.collectors.measure.models import Edited, Fitting, Float32, Models, Runner
 from quantmedic.collectors.pair.graph import Operator
 from quantmedic.collectors.pair.originals import bias_of, weight_of
 from quantmedic.collectors.pair.weight_forms import forms_of
@@ -34,7 +33,7 @@ from quantmedic.engine.formulas.simulate import AnyGrid
 from quantmedic.engine.formulas.tensors import grid_of
 from quantmedic.trials.bench import OutOfTimeError
 from quantmedic.trials.edit import Remedies
-from quantmedic.trials.execute import Installed, Made
+from quantmedic.trials.execute import Installed
 
 #: Variable that holds the quantized module at the end of a prescription.
 RESULT = "quantized"
@@ -43,13 +42,12 @@ LINES = 5
 
 
 @dataclass(frozen=True)
-class Edited:
-    """A quantized module that computes, while it runs, what it would after the change; see ``measure.models.Edited``.
+class TorchEdited(Edited):
+    """A quantized module that computes, while it runs, what it would after the change; it has no integer kernels.
 
     Attributes:
         models: The models that were edited.
         interception: Makes the interception of one run; called for every batch.
-        unedited: What of the change could not be carried out, in words.
     """
 
     models: TorchModels
@@ -60,17 +58,8 @@ class Edited:
         """Runs the module under the interception."""
         return self.models.quantized_runner(threads, self.interception)
 
-    def left_integer(self, case: Case, change: Change) -> tuple[str, ...]:
-        """None: what is edited has no integer kernels."""
-        return ()
 
-    @property
-    def save(self) -> Callable[[Path], None] | None:
-        """None: the module itself stays as it is."""
-        return None
-
-
-def edit(models: TorchModels, case: Case, change: Change, fitting: Fitting | None = None) -> Edited:
+def edit(models: TorchModels, case: Case, change: Change, fitting: Fitting | None = None) -> TorchEdited:
     """The deployed module as a remedy would leave it.
 
     Fake quantizers, and pairs that convert to codes and back, round to the new grid or hand their input on; layers get
@@ -105,7 +94,7 @@ def edit(models: TorchModels, case: Case, change: Change, fitting: Fitting | Non
             where=[str(graph.path), *editor.unedited[:5]],
             help="apply the remedy with the tool that quantized the module",
         )
-    return Edited(models, editor.new_interception, tuple(editor.unedited))
+    return TorchEdited(models, editor.new_interception, tuple(editor.unedited))
 
 
 class _Editor:
@@ -204,8 +193,8 @@ def _instead(replace: Replace, kept: dict[str, torch.Tensor] | None) -> Redo:
 
 
 @dataclass(frozen=True)
-class TorchMade(Made):
-    """The module that a prescription made of the float one.
+class TorchMade(Edited):
+    """The module that a prescription made of the float one; modules are returned, not written.
 
     Attributes:
         models: The pair that it was written for.
@@ -231,11 +220,6 @@ class TorchMade(Made):
                 where=f"tensors: {graph.returned} of the float model, {len(found)} of the prescribed one",
             )
         return arrays_of(found, [graph.positions[i] for i, _ in models.match.outputs])
-
-    @property
-    def save(self) -> Callable[[Path], None] | None:
-        """None: modules are returned, not written."""
-        return None
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from quantmedic.engine.formulas.change import Change, Targets
 from quantmedic.engine.formulas.derive import derive
 from quantmedic.engine.formulas.simulate import Grid
 from quantmedic.engine.rules.remedy_kinds import change_of
-from quantmedic.trials.from_onnx.onnx_remedies import Edited, edit
+from quantmedic.trials.from_onnx.onnx_remedies import OnnxEdited, edit
 
 Array = NDArray[Any]
 #: Above this the output is float but for the order of sums.
@@ -74,7 +74,7 @@ class Bench:
     def change(self, kind: str, targets: Targets | None = None) -> Change:
         return change_of(kind, self.case, self.facts, targets or self.every)
 
-    def edit(self, change: Change) -> Edited:
+    def edit(self, change: Change) -> OnnxEdited:
         """The edited model, which is sound."""
         edited = edit(self.models, self.case, change, Fitting(tuple(self.data.batches(32))))
         if all(value.type.tensor_type.HasField("shape") for value in edited.model.graph.output):

@@ -15,7 +15,7 @@ from quantmedic.engine.formulas.derive import derive
 from quantmedic.engine.formulas.stored_bins import extremes, tensor_bins
 from quantmedic.engine.formulas.tensors import grid_of
 from quantmedic.engine.rules.load import load_rules
-from quantmedic.trials.trial import FittedCase
+from quantmedic.trials.trial import FittedSamples
 
 
 @pytest.mark.thorough
@@ -25,7 +25,8 @@ def test_tensors_are_measured_as_a_collection_of_these_samples_measures_them(tmp
     paths = save_pair(tmp_path, model, static(model, {name: data}, tmp_path))
     whole = quantmedic.collect(*paths, validation=data, attribution=False)
     alone = quantmedic.collect(*paths, validation=data[:8], attribution=False)
-    fitted = FittedCase(open_models(*paths), whole, [Batch({name: data[:8]})], 1, 1)
+    facts = derive(whole, load_rules([Path(str(files("quantmedic.rules")))]))
+    fitted = FittedSamples(open_models(*paths), whole, facts, [Batch({name: data[:8]})], 1, 1)
     last = len(whole.record.tensors) - 1
     found = fitted.with_tensors([1])
     assert found.record is whole.record
@@ -62,7 +63,7 @@ def test_sixteen_bits_keep_a_range_that_the_fitted_samples_do_not_show(tmp_path:
     whole = quantmedic.collect(*paths, validation=data, attribution=False)
     facts = derive(whole, load_rules([Path(str(files("quantmedic.rules")))]))
     every = tuple(range(len(whole.record.tensors)))
-    quiet = FittedCase(open_models(*paths), whole, [Batch({name: data[:8]})], 1, 1).with_tensors(every)
+    quiet = FittedSamples(open_models(*paths), whole, facts, [Batch({name: data[:8]})], 1, 1).with_tensors(every)
     change = sixteen_bit(quiet, facts, Targets(every))
     assert change.grids
     for i, grid in change.grids.items():
