@@ -31,7 +31,7 @@ from quantmedic.engine.errors import ModelError
 RECORDINGS = Path(__file__).parents[1] / "tests" / "recordings" / "litert"
 CODES = {"int8": QuantType.QInt8, "int4": QuantType.QInt4}
 ONNX, LITERT = ("mobile", "resnet", "csp"), ("image_example1", "autoencoder_example")
-COLUMNS = ("plain", "equalize", "smooth", "biases", "rounding", "rounding + biases")
+COLUMNS = ("plain", "biases", "rounding", "rounding + biases")
 READ, JUDGED = 128, 256
 
 
@@ -65,8 +65,6 @@ def onnx_row(name: str, bits: str, seed: int, folder: Path) -> Iterator[float | 
 
     plain, other = quantized(opset21), folder / "other.onnx"
     yield judge(plain)
-    yield attempt(lambda: quantmedic.equalize(opset21, other) and judge(quantized(other)))
-    yield attempt(lambda: quantmedic.smooth(opset21, other, {key: read}) and judge(quantized(other)))
     yield from learned(opset21, plain, {key: read}, other, judge)
 
 
@@ -92,7 +90,6 @@ def litert_row(name: str, bits: str, seed: int, folder: Path) -> Iterator[float 
         return noise_db(models.float_runner(1)(batch), models.quantized_runner(1)(batch))
 
     yield judge(plain)
-    yield from (None, None)
     yield from learned(path, plain, read, other, judge)
 
 

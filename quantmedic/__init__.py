@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from quantmedic.api.judging import judge
     from quantmedic.api.layer_searches import load_sensitivity
     from quantmedic.api.readers import calibration_reader
-    from quantmedic.api.repairs import correct_biases, equalize, learn_rounding, rewindable, smooth
+    from quantmedic.api.repairs import correct_biases, learn_rounding, rewindable
     from quantmedic.api.report import write_report
     from quantmedic.api.rulebase import load_rulebase
     from quantmedic.api.search import calibrations, debugger, fallback, search, sensitivity, write_search
@@ -56,7 +56,6 @@ __all__ = [
     "correct_biases",
     "debugger",
     "diagnose",
-    "equalize",
     "fallback",
     "fix",
     "import_files",
@@ -70,7 +69,6 @@ __all__ = [
     "save_case",
     "search",
     "sensitivity",
-    "smooth",
     "write_comparison",
     "write_report",
     "write_search",
@@ -93,7 +91,6 @@ _HOMES = {
     "correct_biases": "api.repairs",
     "debugger": "api.search",
     "diagnose": "api.diagnose",
-    "equalize": "api.repairs",
     "fallback": "api.search",
     "fix": "api.fix",
     "import_files": "api.imports",
@@ -107,7 +104,6 @@ _HOMES = {
     "save_case": "api.cases",
     "search": "api.search",
     "sensitivity": "api.search",
-    "smooth": "api.repairs",
     "write_comparison": "api.comparisons",
     "write_report": "api.report",
     "write_search": "api.search",

@@ -10,90 +10,18 @@ from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.data.datasets import open_dataset
 from quantmedic.collectors.data.model_inputs import InputSpec
 from quantmedic.collectors.data.readers import RewindableReader, is_reader
-from quantmedic.collectors.from_onnx.onnx_file import load_model, save_model
-from quantmedic.collectors.from_onnx.parse import parse
 from quantmedic.collectors.front_ends import front_end_of
 from quantmedic.collectors.measure.host import threads_to_use
-from quantmedic.collectors.pair.feed import input_specs
 from quantmedic.engine.errors import DataError, ModelError, OutputError
 from quantmedic.engine.input_files import is_same_place
 from quantmedic.engine.output_files import require_file
 from quantmedic.trials.edit import Repairable, remedies_named
 from quantmedic.trials.from_onnx.bias_correction import correct_model
 from quantmedic.trials.from_onnx.draft import LearnedModel
-from quantmedic.trials.from_onnx.equalize import Equalization, equalize_model
 from quantmedic.trials.from_onnx.rounding import round_model
-from quantmedic.trials.from_onnx.smooth import Smoothing, smooth_model
 
 #: Samples that are run at a time.
 BATCH = 32
-
-
-def equalize(float_model: str | Path, output: str | Path) -> Equalization:
-    """Give neighbouring layers of a float ONNX model the same channel ranges, and write the model (Nagel et al. 2019).
-
-    The model that is written computes what the float model computes; quantize it in its place. Channels pass Relu,
-    LeakyRelu, Clip (whose bound becomes one per channel), poolings, depthwise layers and Flatten. Batch normalizations
-    behind convolutions are folded.
-
-    Args:
-        float_model: Path of the float model.
-        output: Where to write the equalized one.
-
-    Returns:
-        The pairs of layers that were equalized, and the model.
-
-    Raises:
-        ModelError: The model cannot be read, or has no layers that could be equalized.
-        OutputError: The file cannot be written, or is the float model itself.
-    """
-    target = _target(output, float_model)
-    equalized = equalize_model(parse(Path(float_model), load_model(Path(float_model))))
-    save_model(equalized.model, target)
-    return equalized
-
-
-def smooth(
-    float_model: str | Path,
-    output: str | Path,
-    data: DataSource,
-    *,
-    alpha: float = 0.5,
-    insert: bool = False,
-    samples: int | None = None,
-    threads: int | None = None,
-) -> Smoothing:
-    """Move wide channels of activations into the weights that read them, and write the model (Xiao et al. 2023).
-
-    The model that is written computes what the float model computes; quantize it in its place. The factor becomes part
-    of the normalization, the layer or the constant before the activation.
-
-    Args:
-        float_model: Path of the float model.
-        output: Where to write the smoothed one.
-        data: Representative data: a calibration data reader, or whatever ``diagnose`` takes.
-        alpha: Share of the spread that goes over to the weights, from 0 to 1.
-        insert: Put a Mul where the factor cannot become part of what is there. It only helps where what the Mul reads
-            is left in float: name the writer and the Mul under ``nodes_to_exclude``.
-        samples: Samples to read at most; all by default.
-        threads: Processor threads; all cores by default.
-
-    Returns:
-        The activations that were smoothed, why those of other layers were not, and the model.
-
-    Raises:
-        DataError: The data do not fit the model, or ``alpha`` is outside of its range.
-        ModelError: The model cannot be read, fails on the data, or has no activation that could be smoothed.
-        OutputError: The file cannot be written, or is the float model itself.
-    """
-    if not 0.0 <= alpha <= 1.0:
-        raise DataError("alpha is outside of its range", where=f"alpha={alpha:g}", help="give a number from 0 to 1")
-    target = _target(output, float_model)
-    graph = parse(Path(float_model), load_model(Path(float_model)))
-    read = _samples_of(data, input_specs(graph), samples)
-    smoothed = smooth_model(graph, read(), alpha=alpha, insert=insert, threads=threads_to_use(threads))
-    save_model(smoothed.model, target)
-    return smoothed
 
 
 def correct_biases(
@@ -112,7 +40,7 @@ def correct_biases(
     read once for each layer on the longest way through the network; a few hundred of them are enough.
 
     Args:
-        float_model: Path of the float model that was quantized, after equalization or smoothing if there was any.
+        float_model: Path of the float model that was quantized.
         quantized_model: Path of the quantized model.
         data: Representative data: a calibration data reader, whatever ``diagnose`` takes, or what ai-edge-quantizer
             calibrates with.
@@ -151,7 +79,7 @@ def learn_rounding(
     not grow with the samples.
 
     Args:
-        float_model: Path of the float model that was quantized, after equalization or smoothing if there was any.
+        float_model: Path of the float model that was quantized.
         quantized_model: Path of the quantized model.
         data: Representative data: a calibration data reader, whatever ``diagnose`` takes, or what ai-edge-quantizer
             calibrates with.

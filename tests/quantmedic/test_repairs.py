@@ -5,9 +5,8 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 import pytest
-from builders.onnx_models import Net, conv_net, images, random, run, static
+from builders.onnx_models import conv_net, images, random, run, static
 from onnxruntime.quantization import CalibrationDataReader, quantize_static
 
 import quantmedic
@@ -40,28 +39,11 @@ def outputs(path: str) -> np.ndarray:
     return found
 
 
-@pytest.mark.thorough
-def test_the_float_model_is_equalized_and_quantized_in_its_place(files: Path) -> None:
-    before = Path("float.onnx").read_bytes()
-    equalized = quantmedic.equalize("float.onnx", "equalized.onnx")
-    assert [(pair.writers, pair.readers) for pair in equalized.pairs] == [
-        (("conv1",), ("conv2",)),
-        (("conv2",), ("scores",)),
-    ]
-    assert np.allclose(outputs("equalized.onnx"), outputs("float.onnx"), atol=1e-5)
-    assert Path("float.onnx").read_bytes() == before
-    quantize_static("equalized.onnx", "new.onnx", Once())
-    assert quantmedic.diagnose("equalized.onnx", "new.onnx", validation=DATA).verdict == "healthy"
-
-
 def test_one_reader_serves_every_step_of_a_script(files: Path) -> None:
     reader = quantmedic.rewindable(Once())
-    smoothed = quantmedic.smooth("float.onnx", "smoothed.onnx", reader, alpha=0.5, insert=True)
-    assert smoothed.inputs
-    assert np.allclose(outputs("smoothed.onnx"), outputs("float.onnx"), atol=1e-5)
-    quantize_static("smoothed.onnx", "new.onnx", reader)
-    rounded = quantmedic.learn_rounding("smoothed.onnx", "new.onnx", reader, "new.onnx")
-    corrected = quantmedic.correct_biases("smoothed.onnx", "new.onnx", reader, "new.onnx")
+    quantize_static("float.onnx", "new.onnx", reader)
+    rounded = quantmedic.learn_rounding("float.onnx", "new.onnx", reader, "new.onnx")
+    corrected = quantmedic.correct_biases("float.onnx", "new.onnx", reader, "new.onnx")
     assert len(rounded.layers) == len(corrected.layers) == 3
     assert onnx.load("new.onnx") == corrected.model
     assert sum(1 for _ in reader) == 3
@@ -99,49 +81,20 @@ def test_data_are_given_as_everywhere(files: Path) -> None:
 
 def test_refusals_name_what_to_do(files: Path) -> None:
     for repair in (
-        lambda: quantmedic.equalize("float.onnx", "float.onnx"),
-        lambda: quantmedic.smooth("float.onnx", "./float.onnx", DATA),
         lambda: quantmedic.correct_biases("float.onnx", "int8.onnx", DATA, "float.onnx"),
         lambda: quantmedic.learn_rounding("float.onnx", "int8.onnx", DATA, files / "float.onnx"),
     ):
         with pytest.raises(OutputError, match="the float model would be replaced"):
             repair()
-    with pytest.raises(DataError, match="alpha is outside of its range"):
-        quantmedic.smooth("float.onnx", "out.onnx", DATA, alpha=1.5)
     with pytest.raises(DataError, match="not a calibration data reader"):
         quantmedic.rewindable([DATA])
     with pytest.raises(ModelError, match="no such model file"):
-        quantmedic.equalize("missing.onnx", "out.onnx")
-    with pytest.raises(ModelError, match="no layers that could be equalized"):
-        quantmedic.equalize("int8.onnx", "out.onnx")
+        quantmedic.correct_biases("missing.onnx", "int8.onnx", DATA, "out.onnx")
     with pytest.raises(DataError):
-        quantmedic.smooth("float.onnx", "out.onnx", random(1, 4, 5))
+        quantmedic.correct_biases("float.onnx", "int8.onnx", random(1, 4, 5), "out.onnx")
     used = Once()
     used.feeds = iter(())
     with pytest.raises(DataError, match="gives no feeds"):
         quantmedic.correct_biases("float.onnx", "int8.onnx", used, "out.onnx")
     assert not Path("out.onnx").exists()
     assert not list(files.glob(".*"))
-
-
-def test_readers_give_numbers_to_inputs_without_axes(files: Path) -> None:
-    """As onnxruntime feeds them: every other input has a sample axis."""
-    net = Net()
-    x = net.input("x", ["n", 8])
-    x = net.add("Mul", x, net.input("gain", []), out="louder", name="/gain")
-    for name in ("first", "second"):
-        net.const(f"{name}.weight", random(len(name), 8, 8))
-        x = net.add("MatMul", x, f"{name}.weight", out=name, name=f"/{name}")
-    net.output(x, shape=["n", 8])
-    onnx.save(net.model(), "scalar.onnx")
-    feed = {"x": random(3, 4, 8), "gain": np.array(2, np.float32)}
-
-    class Feeds(Once):
-        def __init__(self) -> None:
-            self.feeds = iter([feed, feed])
-
-    smoothed = quantmedic.smooth("scalar.onnx", "smoothed.onnx", Feeds())
-    assert [each.readers for each in smoothed.inputs] == [("/second",)]
-    assert smoothed.left == {"/first": "what writes or reads louder does not take up a factor"}
-    before, after = (ort.InferenceSession(name).run(None, feed)[0] for name in ("scalar.onnx", "smoothed.onnx"))
-    assert np.allclose(before, after, rtol=1e-4, atol=1e-5)

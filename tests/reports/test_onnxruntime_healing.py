@@ -181,8 +181,8 @@ EXEMPT = {
     "one-scale-per-tensor": "for a quantization that failed: there is no patient",
     "prepare-float-model": "for a quantization that failed: there is no patient",
     **dict.fromkeys(
-        ("learned-rounding", "smooth-quant", "cross-layer-equalization", "bias-correction-on"),
-        "an edit of the float model: tests/trials has patients that it heals",
+        ("learned-rounding", "bias-correction-on"),
+        "an edit of the quantized model: tests/trials has patients that it heals",
     ),
     "restore-float-bias": "dynamic quantization keeps biases in float",
     "match-bias-scale": "heals kernels that ignore the scale of a bias, which newer releases of onnxruntime do not",

@@ -375,9 +375,9 @@ def test_repairs_before_and_behind_the_call_change_the_model(
 
 
 def test_what_stands_behind_a_call_reads_the_model_that_was_quantized(facts: CaseFacts) -> None:
-    """Both at once: the biases are corrected against the smoothed model."""
-    parts = [BASE.remedies[name].snippets for name in ("smooth-quant", "bias-correction-on")]
-    smooth, correct = (next(s for s in own if s.toolchain == "onnxruntime") for own in parts)
-    options = smooth.options["quantize_static"]
-    (line,) = lines_behind([smooth, correct], correct.forms["quantize_static"], options)
-    assert line == 'quantmedic.correct_biases("smoothed.onnx", "int8.onnx", reader, "int8.onnx")'
+    """Both at once: the biases are corrected against the prepared model."""
+    parts = [BASE.remedies[name].snippets for name in ("per-channel-weights-after-raising-opset", "bias-correction-on")]
+    prepare, correct = (next(s for s in own if s.toolchain == "onnxruntime") for own in parts)
+    options = prepare.options["quantize_static"]
+    (line,) = lines_behind([prepare, correct], correct.forms["quantize_static"], options)
+    assert line == 'quantmedic.correct_biases("prepared.onnx", "int8.onnx", reader, "int8.onnx")'

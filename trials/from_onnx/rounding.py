@@ -20,8 +20,7 @@ from quantmedic.collectors.pair.graph import Operator
 from quantmedic.engine.errors import ModelError
 from quantmedic.trials.from_onnx.draft import Draft, LearnedLayer, LearnedModel
 from quantmedic.trials.from_onnx.layers import Layer, layers_of
-from quantmedic.trials.from_onnx.qdq import to_qdq
-from quantmedic.trials.from_onnx.scaling import LAYERS
+from quantmedic.trials.from_onnx.qdq import WEIGHTED, to_qdq
 
 Floats = NDArray[np.float64]
 #: Gives the samples anew, as often as they are asked for.
@@ -100,7 +99,7 @@ def _is_over(deadline: float | None) -> bool:
 def _tasks_of(plain: Draft, models: PairedOnnxGraphs) -> tuple[list[_Task], list[str]]:
     tasks, refused, graph = [], [], models.quantized
     for layer in layers_of(plain, models, {}).values():
-        if layer.op.op_type not in LAYERS:
+        if layer.op.op_type not in WEIGHTED:
             continue
         reason = _reason_against(layer)
         if reason is None and not graph.can_store(layer.stored.name):

@@ -24,6 +24,7 @@ from quantmedic.engine.rules.toolchain import find_toolchain
 
 BASE = load_rulebase()
 ORT = find_toolchain("onnxruntime", BASE.toolchains)
+NNCF = find_toolchain("nncf", BASE.toolchains)
 FIELDS = {
     "layers": ("/a/Conv", "/b/Softmax"),
     "nodes": ("/a/Conv", "/b/Softmax"),
@@ -143,13 +144,13 @@ def test_without_a_proof_the_first_cause_is_treated_and_it_is_said_that_this_is_
 def test_a_remedy_of_which_only_a_bound_is_known_is_untried_and_executed_in_its_turn() -> None:
     """Its weights or activations in float show the most that it could bring: neither simulated nor proven."""
     most = Recovery(gain_db=9.0, low_db=8.0, high_db=10.0, share=0.9, bound=True)
-    for remedy in ("cross-layer-equalization", "smooth-quant", "learned-rounding"):
+    for remedy, toolchain in (("smooth-quant", NNCF), ("learned-rounding", ORT)):
         bounded = advice(remedy, predicted=most)
-        found = prescription(diagnosis(cause("one", bounded)))
+        found = prescription(diagnosis(cause("one", bounded)), toolchain.name)
         assert ([step.remedy for step in found.steps], found.basis, found.grade) == ([remedy], "untried", None)
         if remedy != "learned-rounding":  # no copy can show it: behind what trials can tell apart
             causes = cause("one", bounded, advice("per-channel-weights", measured=tried(-1.0)))
-            turns = candidates(diagnosis(causes, cause("two", advice("float-tail"))), BASE, ORT)
+            turns = candidates(diagnosis(causes, cause("two", advice("float-tail"))), BASE, toolchain)
             order = [choice.lead.id for (choice,) in turns if choice.lead is not None]
             assert order[-1] == remedy and "float-tail" in order and "per-channel-weights" not in order
 
