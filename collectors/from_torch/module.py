@@ -102,18 +102,7 @@ def require_module(module: object, what: str) -> torch.nn.Module:
 
 
 def to_array(tensor: torch.Tensor) -> Array:
-    """The numbers of ``to_plain`` in the memory of the processor, without a copy where they are there already.
-
-    Raises:
-        ModelError: See ``to_plain``.
-    """
-    plain = to_plain(tensor)
-    with _refusing(tensor):
-        return plain.to("cpu").numpy()
-
-
-def to_plain(tensor: torch.Tensor) -> torch.Tensor:
-    """The numbers of a tensor where they are, as a tensor without layers around it.
+    """The numbers of a tensor in the memory of the processor, without a copy where they are there already.
 
     Of a quantized tensor its codes, of half precision and bfloat16 the same numbers in float32.
 
@@ -132,7 +121,7 @@ def to_plain(tensor: torch.Tensor) -> torch.Tensor:
             tensor = tensor.dequantize()
         if tensor.is_floating_point() and tensor.dtype != torch.float32:
             tensor = tensor.float()
-        return tensor.resolve_conj().resolve_neg().contiguous()
+        return tensor.resolve_conj().resolve_neg().contiguous().to("cpu").numpy()
 
 
 @contextmanager

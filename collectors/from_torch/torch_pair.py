@@ -15,7 +15,7 @@ from quantmedic.collectors.data.model_inputs import InputSpec
 from quantmedic.collectors.from_torch.calls import Interception, tensors_of
 from quantmedic.collectors.from_torch.capture import ONE_KIND
 from quantmedic.collectors.from_torch.devices import move_modules
-from quantmedic.collectors.from_torch.module import FakeQuantizers, as_deployed, device_of, run_error, to_array
+from quantmedic.collectors.from_torch.module import FakeQuantizers, as_deployed, run_error, to_array
 from quantmedic.collectors.from_torch.torch_graph import TorchGraph
 from quantmedic.collectors.from_torch.torch_inputs import TorchInputs
 from quantmedic.collectors.measure.model_pair import ModelPair
@@ -75,11 +75,6 @@ class TorchPair(ModelPair):
         """Shapes of the traced batch; None for the axis of the samples."""
         return self.float_graph.shapes
 
-    @property
-    def measured_on_device(self) -> bool:
-        """Whether the float module, where all pairs are compared, is on another device than the processor."""
-        return device_of(self.float_module).type != "cpu"
-
     def limit_memory(self, size: int) -> None:
         """Let the observed tensors of one batch take no more than so many bytes."""
         self.memory = size
@@ -92,9 +87,7 @@ class TorchPair(ModelPair):
         """
         place = move_modules((self.float_module, self.quantized_module), device)
         if place.type != "cpu":
-            self.float_graph.notices.append(
-                f"both modules were moved to {place}, where the statistics of their tensors are computed too"
-            )
+            self.float_graph.notices.append(f"both modules were moved to {place}")
 
     @contextmanager
     def as_deployed(self) -> Iterator[None]:

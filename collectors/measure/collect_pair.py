@@ -56,8 +56,6 @@ MAX_SHARE = 32
 OTHER_PARTS = 7
 #: Bytes that the tensors of one batch should take: they stay in the last-level cache until they are measured.
 BATCH_BYTES = 16 << 20
-#: The same on another device, which has no such cache, and is kept busy by large batches only.
-DEVICE_BATCH_BYTES = 1 << 30
 MAX_BATCH = 32
 #: Samples of a batch of which tensors are not shown: more gain nothing.
 MAX_PASSING = 8
@@ -525,7 +523,7 @@ def parts_of(share: int, seed: int, others: int) -> list[Part]:
 
 
 def batch_size_for(models: Models) -> int | None:
-    """Samples per run: as many as fit the cache, or keep a device busy.
+    """Samples per run: as many as fit the cache.
 
     One where a grid computed at run time would depend on the batch.
 
@@ -537,8 +535,7 @@ def batch_size_for(models: Models) -> int | None:
     known = [
         math.prod(size or 1 for size in shape[1:]) for shape in shapes if shape is not None and None not in shape[1:]
     ]
-    room = DEVICE_BATCH_BYTES if models.measured_on_device else BATCH_BYTES
-    return _batch_of(sum(known), len(known), room) if len(known) == len(shapes) else None
+    return _batch_of(sum(known), len(known), BATCH_BYTES) if len(known) == len(shapes) else None
 
 
 def batch_size_after(first: Batch, plan: Plan) -> int:

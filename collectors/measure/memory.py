@@ -44,8 +44,6 @@ PER_TENSOR = 5 << 18
 AMPLE, AMPLE_BYTES = 4, 1 << 30
 #: Samples of the first batch where only that tells how many suit the cache.
 FIRST_SAMPLES = 2
-#: Batches side by side where a device measures them, which it does one after the other.
-DEVICE_LANES = 1
 #: Groups of tensors at most, about: each has sessions of its own, which take time to open, and memory.
 MAX_GROUPS = 8
 #: Bytes.
@@ -337,8 +335,6 @@ def heed_memory(models: Models, datasets: Mapping[Role, Dataset], options: Optio
     """
     memory = Memory.begin(asked)
     _short[0] = None
-    if models.measured_on_device:  # threads that wait for it would hold each other up at the interpreter
-        options = replace(options, most_lanes=DEVICE_LANES)
     if not models.keeps_bound:
         if memory.asked or models.observes_groups:
             models.limit_memory(memory.size // options.lanes)

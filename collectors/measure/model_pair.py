@@ -54,11 +54,6 @@ class ModelPair:
         """Nothing is left open: the files say how they are fed."""
 
     @property
-    def measured_on_device(self) -> bool:
-        """Arrays are measured by the processor."""
-        return False
-
-    @property
     def notices(self) -> list[str]:
         """What the user should know of these models where remedies are tried on them: nothing."""
         return []

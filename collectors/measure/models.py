@@ -329,10 +329,6 @@ class Models(PairedGraphs, Protocol):
         """Float operators can be run by themselves on deployed inputs: ``steps`` may be called."""
 
     @property
-    def measured_on_device(self) -> bool:
-        """Tensors are measured where another device than the processor computed them, one batch after the other."""
-
-    @property
     def notices(self) -> Sequence[str]:
         """What the user should know of these models where remedies are tried on them."""
 

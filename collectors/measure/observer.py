@@ -15,7 +15,6 @@ from quantmedic.collectors.measure.plan import Plan, fixed_grid, is_coded, per_c
 from quantmedic.collectors.metrics.metric import Metric
 from quantmedic.collectors.pair.graph import Tap
 from quantmedic.collectors.statistics.accumulate import SetAccumulator, as_rows, sample_rows
-from quantmedic.collectors.statistics.device_values import DeviceValues, in_one_place
 from quantmedic.collectors.statistics.numpy_loops import Deployed
 from quantmedic.collectors.statistics.spatial import is_image
 from quantmedic.engine.case.statistics import SetStatistics, slots_of
@@ -217,7 +216,7 @@ class Observer:
                     into.codes(slot, code, columns, self._view.taps[i].quantizer or grid)
         slots = slots_of(rows)
         for station, (i, pair) in enumerate(self._view.pairs.items(), 1):
-            values, code = in_one_place(reading.floats[pair.twin], reading.codes.get(i))
+            values, code = reading.floats[pair.twin], reading.codes.get(i)
             floats = self._rows(i, values)
             if code is not None and code.shape != values.shape:
                 raise self._channel_error(i, values)
@@ -236,9 +235,7 @@ class Observer:
             into.end(batch.samples)
 
     def _rows(self, i: int, values: Array) -> Float32:
-        rows = as_rows(
-            values if isinstance(values, DeviceValues) else np.asarray(values, np.float32), self.plan.axes[i]
-        )
+        rows = as_rows(np.asarray(values, np.float32), self.plan.axes[i])
         if rows.shape[1] != self.plan.channels[i]:
             raise self._channel_error(i, values)
         return rows

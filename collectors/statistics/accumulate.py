@@ -3,7 +3,6 @@
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -12,7 +11,6 @@ from numpy.typing import NDArray
 from quantmedic.collectors.metrics.metric import Metric
 from quantmedic.collectors.metrics.sample_tallies import is_one_hot
 from quantmedic.collectors.pair.quantizer import Quantizer
-from quantmedic.collectors.statistics.device_values import DeviceValues
 from quantmedic.collectors.statistics.kernel_choice import kernels
 from quantmedic.collectors.statistics.numpy_loops import Deployed, Rounding
 from quantmedic.collectors.statistics.spatial import is_image, spatial_sums
@@ -117,7 +115,7 @@ class SetAccumulator:
         """One vector per sample: spatial mean, then a fixed random projection to ``FEATURES`` dimensions."""
         if values.shape[0] != n:
             return np.zeros((0, FEATURES))
-        x = np.asarray(values.pooled() if isinstance(values, DeviceValues) else values, np.float64)
+        x = np.asarray(values, np.float64)
         x = x.mean(axis=tuple(range(2, x.ndim))) if x.ndim > 2 else x.reshape(n, -1)
         x = x[np.isfinite(x).all(axis=1)]
         width = x.shape[1]
@@ -150,9 +148,8 @@ class SetAccumulator:
             rounding: Its grid, where it is quantized on a fixed one.
             deployed: Its values in the quantized model, arranged alike, where they are seen.
         """
-        observe = rows.observe if isinstance(rows, DeviceValues) else partial(kernels.observe, rows)
         buckets = None if slots is None else slots % BUCKETS
-        ends = observe(self._views[i], _buckets_of(rows, buckets), rounding, deployed)
+        ends = kernels.observe(rows, self._views[i], _buckets_of(rows, buckets), rounding, deployed)
         self._statistics.tensor_samples[i] += samples
         if slots is not None:
             self._sample_ranges(i, ends.reshape(2, samples, -1), slots)
@@ -235,8 +232,6 @@ def as_rows(x: NDArray[S], axis: int | None) -> NDArray[S]:
 
     Where the channels come last, rows would be single numbers: they are gathered into one long row per channel.
     """
-    if isinstance(x, DeviceValues):
-        return x.as_rows(axis)
     if axis is None:
         return np.ascontiguousarray(x).reshape(x.shape[0] if x.ndim else 1, 1, -1)
     outer, channels = math.prod(x.shape[:axis]), x.shape[axis]

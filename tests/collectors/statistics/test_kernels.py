@@ -1,4 +1,4 @@
-"""The compiled loops, their plain twin and those of torch against numpy in float64, on ordinary and nasty tensors."""
+"""The compiled loops and their plain twin against numpy in float64, on ordinary and nasty tensors."""
 
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from builders.properties import examples
-from builders.torch_kernels import ON_DEVICES
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -31,13 +30,10 @@ NAN, INF = np.nan, np.inf
 #: A few times the smallest number of float32: below, nothing is told.
 TINY = 1e-44
 
-#: In the inner loop nothing imports torch.
-BY_TORCH = [pytest.param(own, marks=pytest.mark.thorough, id=name) for name, own in ON_DEVICES.items()]
-
 
 @pytest.fixture(
     scope="module",
-    params=[pytest.param(numba_loops, id="compiled"), pytest.param(numpy_loops, id="plain"), *BY_TORCH],
+    params=[pytest.param(numba_loops, id="compiled"), pytest.param(numpy_loops, id="plain")],
 )
 def implementation(request: pytest.FixtureRequest) -> ModuleType:
     return request.param
