@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.data.model_inputs import InputSpec
@@ -35,16 +34,9 @@ class Repairable:
     save: Callable[..., None]
 
 
-class OpenRepairable(Protocol):
-    """Opens two files to be repaired on the user's data."""
-
-    def __call__(self, float_path: Path, quantized_path: Path, data: object, read: ReadSamples) -> Repairable:
-        """Open them.
-
-        Raises:
-            ModelError: A file cannot be read, or the two do not belong together.
-            DataError: The data do not fit the models.
-        """
+#: Opens two files, float and quantized, to be repaired on the user's data. It raises a ``ModelError`` where a file
+#: cannot be read or they do not belong together, and a ``DataError`` where the data do not fit.
+OpenRepairable = Callable[[Path, Path, object, ReadSamples], Repairable]
 
 
 def _refuse_edit(models: Models, case: Case, change: Change, fitting: Fitting | None = None) -> Edited:

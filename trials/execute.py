@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 from quantmedic.collectors.data.arrays import Array, save_arrays
 from quantmedic.collectors.data.batches import Batch
@@ -103,39 +103,6 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-class Executor(Protocol):
-    """Carries out the text of a prescription with one toolchain."""
-
-    @property
-    def toolchain(self) -> str:
-        """Its name, as in the snippets of remedies."""
-
-    @property
-    def supplies(self) -> frozenset[str]:
-        """Names that the text leaves open (``given`` of the toolchain) and that it gets here."""
-
-    def version(self) -> str | None:
-        """Version of the installed toolchain; None where that is not known."""
-
-    def missing(self) -> str | None:
-        """Why it cannot run here, in words; None: it can."""
-
-    def execute(self, models: Models, code: str, calibration: Iterable[Batch], deadline: float | None) -> Edited:
-        """Run the text and open the model that it makes.
-
-        Args:
-            models: The pair that the prescription is for; neither model is changed.
-            code: The text as it is printed.
-            calibration: What the user's own reader or data loader gives, prepared for the network, in batches of one
-                size; it can be read more than once.
-            deadline: ``time.monotonic()`` at which to give up; None: never.
-
-        Raises:
-            ModelError: The toolchain refuses it, in its own words.
-            OutOfTimeError: The deadline has passed.
-        """
-
-
 #: Folder of the stored batches beside a script, and Python code that reads them: names and arrays of inputs, in each
 #: pass anew.
 STORED = "calibration"
@@ -158,13 +125,13 @@ class _StoredBatches:
 
 
 @dataclass(frozen=True)
-class Installed:
-    """A toolchain that is a Python package; see ``Executor``.
+class Executor(ABC):
+    """Carries out the text of a prescription with one toolchain, which is a Python package.
 
     Attributes:
-        toolchain: Its name in ``rules/toolchains.yaml``.
+        toolchain: Its name, as in the snippets of remedies and in ``rules/toolchains.yaml``.
         package: What has to be installed.
-        supplies: Names that a prescription leaves open and that it gets here.
+        supplies: Names that the text leaves open (``given`` of the toolchain) and that it gets here.
     """
 
     toolchain: str
@@ -176,12 +143,28 @@ class Installed:
         return installed_version(self.package)
 
     def missing(self) -> str | None:
-        """Why it cannot run here; None where the package is installed."""
+        """Why it cannot run here, in words; None where the package is installed."""
         return None if self.version() is not None else f"the package {self.package} is not installed"
+
+    @abstractmethod
+    def execute(self, models: Models, code: str, calibration: Iterable[Batch], deadline: float | None) -> Edited:
+        """Run the text and open the model that it makes.
+
+        Args:
+            models: The pair that the prescription is for; neither model is changed.
+            code: The text as it is printed.
+            calibration: What the user's own reader or data loader gives, prepared for the network, in batches of one
+                size; it can be read more than once.
+            deadline: ``time.monotonic()`` at which to give up; None: never.
+
+        Raises:
+            ModelError: The toolchain refuses it, in its own words.
+            OutOfTimeError: The deadline has passed.
+        """
 
 
 @dataclass(frozen=True)
-class ScriptExecutor(Installed, ABC):
+class ScriptExecutor(Executor):
     """Runs prescriptions as scripts in an empty folder, beside the float model and the stored batches.
 
     Attributes:
@@ -209,7 +192,7 @@ class ScriptExecutor(Installed, ABC):
         """
 
     def execute(self, models: Models, code: str, calibration: Iterable[Batch], deadline: float | None) -> Edited:
-        """Run the text; see ``Executor``."""
+        """Run the text in a process of its own."""
         with scratch_folder() as folder:
             self.write_float(models, folder)
             store_batches(self.feeds(models, calibration), folder / STORED)

@@ -69,7 +69,7 @@ def quantizer_node(source: str, target: str, row: Row[str], rounder: str, opset:
         rounder: The scalar ``ROUNDER``.
         opset: Opset of the model.
     """
-    general = _branch(*_round_and_clip(source, target, row, rounder, opset))
+    general = _branch(*_rounding_nodes(source, target, row, rounder, opset, is_scalar=True))
     off = _branch(helper.make_node("Identity", [source], [f"{target}:off"]))
     if opset < QUANTIZER_OPSET:
         return choice(row.is_on, general, off, target)
@@ -110,38 +110,31 @@ def channel_row(grid: ChannelGrid, shape: Sequence[int]) -> ChannelRow[Float32 |
 
 
 def channel_quantizer_node(source: str, target: str, row: ChannelRow[str], rounder: str, opset: int) -> onnx.NodeProto:
-    """``quantizer_node`` with a grid for each channel: what ends a Clip has to be a scalar."""
-    rounded = _rounding_nodes(source, target, row.step, rounder, opset)
-    ends = [("Max", f"{target}:Mul", row.low), ("Min", f"{target}:Max", row.high)]
-    clipped = [helper.make_node(kind, inputs, [f"{target}:{kind}"]) for kind, *inputs in ends]
+    """``quantizer_node`` with a grid for each channel."""
+    rounded = _rounding_nodes(source, target, row, rounder, opset, is_scalar=False)
     off = _branch(helper.make_node("Identity", [source], [f"{target}:off"]))
-    return choice(row.is_on, _branch(*rounded, *clipped), off, target)
+    return choice(row.is_on, _branch(*rounded), off, target)
 
 
-def _round_and_clip(source: str, target: str, row: Row[str], rounder: str, opset: int) -> list[onnx.NodeProto]:
-    def node(kind: str, *inputs: str, to: str | None = None) -> onnx.NodeProto:
-        return helper.make_node(kind, list(inputs), [to or f"{target}:{kind}"])
-
-    # Clip takes one pass where Max and Min take two; it is not in older opsets.
-    clipped = [node("Clip", f"{target}:Mul", row.low, row.high)]
-    if opset < ROUND_AND_CLIP_OPSET:
-        clipped = [node("Max", f"{target}:Mul", row.low), node("Min", f"{target}:Max", row.high)]
-    return [*_rounding_nodes(source, target, row.step, rounder, opset), *clipped]
-
-
-def _rounding_nodes(source: str, target: str, step: str, rounder: str, opset: int) -> list[onnx.NodeProto]:
-    """round(x / step) · step; Round is not in older opsets."""
+def _rounding_nodes(
+    source: str, target: str, row: Row[str] | ChannelRow[str], rounder: str, opset: int, *, is_scalar: bool
+) -> list[onnx.NodeProto]:
+    """clip(round(x / step) · step, low, high); Round is not in older opsets."""
 
     def node(kind: str, *inputs: str, to: str | None = None) -> onnx.NodeProto:
         return helper.make_node(kind, list(inputs), [to or f"{target}:{kind}"])
 
-    rounded = [node("Round", f"{target}:Div")]
-    if opset < ROUND_AND_CLIP_OPSET:
+    rounded, is_old = [node("Round", f"{target}:Div")], opset < ROUND_AND_CLIP_OPSET
+    if is_old:
         rounded = [
             node("Add", f"{target}:Div", rounder),
             node("Sub", f"{target}:Add", rounder, to=f"{target}:Round"),
         ]
-    return [node("Div", source, step), *rounded, node("Mul", f"{target}:Round", step)]
+    # Clip takes one pass where Max and Min take two; it is not in older opsets, and takes scalars alone.
+    clipped = [node("Clip", f"{target}:Mul", row.low, row.high)]
+    if is_old or not is_scalar:
+        clipped = [node("Max", f"{target}:Mul", row.low), node("Min", f"{target}:Max", row.high)]
+    return [node("Div", source, row.step), *rounded, node("Mul", f"{target}:Round", row.step), *clipped]
 
 
 def with_constant_weights(node: onnx.NodeProto, forms: Sequence[Float32], chosen: Sequence[str]) -> onnx.NodeProto:

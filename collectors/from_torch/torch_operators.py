@@ -158,20 +158,15 @@ def _binary(kind: str, *, reverse: bool = False) -> Writer:
     return write
 
 
-def _conv(a: Arguments, result: object) -> CallAsOperator:
-    return CallAsOperator(
-        "Conv", _weight_operands(a), {"group": a.integer(6, "groups", default=1)}, hints=_window(a, 5)
-    )
+def _conv(kind: str, *, dilation: int, groups: int) -> Writer:
+    """A convolution, which has these arguments at these places; ``kind`` is none where an argument tells it."""
 
+    def write(a: Arguments, result: object) -> CallAsOperator:
+        found = kind or ("ConvTranspose" if a.get(6, "transposed") else "Conv")
+        attributes = {"group": a.integer(groups, "groups", default=1)}
+        return CallAsOperator(found, _weight_operands(a), attributes, hints=_window(a, dilation))
 
-def _convolution(a: Arguments, result: object) -> CallAsOperator:
-    kind = "ConvTranspose" if a.get(6, "transposed") else "Conv"
-    return CallAsOperator(kind, _weight_operands(a), {"group": a.integer(8, "groups", default=1)}, hints=_window(a, 5))
-
-
-def _conv_transpose(a: Arguments, result: object) -> CallAsOperator:
-    attributes = {"group": a.integer(6, "groups", default=1)}
-    return CallAsOperator("ConvTranspose", _weight_operands(a), attributes, hints=_window(a, 7))
+    return write
 
 
 def _window(a: Arguments, dilation: int) -> dict[str, object]:
@@ -217,30 +212,21 @@ def _weight_operands(a: Arguments) -> list[Operand]:
     return [a.operand(0, "input"), a.operand(1, "weight"), a.operand(2, "bias")]
 
 
-def _linear(a: Arguments, result: object) -> CallAsOperator:
-    return CallAsOperator("Gemm", _weight_operands(a), {"transB": 1})
+def _of(kind: str, *places: tuple[int, str], **attributes: object) -> Writer:
+    """An operator of the arguments at these places, with these attributes."""
+    return lambda a, result: CallAsOperator(kind, [a.operand(*place) for place in places], attributes)
 
 
-def _addmm(a: Arguments, result: object) -> CallAsOperator:
-    return CallAsOperator("Gemm", [a.operand(1, "mat1"), a.operand(2, "mat2"), a.operand(0, "input")])
+def _batch_norm(*places: int, epsilon: Sequence[int]) -> Writer:
+    """Places of weight, bias, mean and variance; epsilon is the last of some places that holds a number."""
 
+    def write(a: Arguments, result: object) -> CallAsOperator:
+        names = ("weight", "bias", "running_mean", "running_var")
+        inputs = [a.operand(0, "input"), *(a.operand(*own) for own in zip(places, names, strict=True))]
+        numbers = [value for place in epsilon if isinstance(value := a.get(place, "eps"), float)]
+        return CallAsOperator("BatchNormalization", inputs, {"epsilon": numbers[-1] if numbers else 1e-5})
 
-def _batch_norm(a: Arguments, result: object) -> CallAsOperator:
-    inputs = [
-        a.operand(0, "input"),
-        a.operand(3, "weight"),
-        a.operand(4, "bias"),
-        a.operand(1, "running_mean"),
-        a.operand(2, "running_var"),
-    ]
-    return CallAsOperator("BatchNormalization", inputs, {"epsilon": a.number(7, "eps", default=1e-5)})
-
-
-def _native_batch_norm(a: Arguments, result: object) -> CallAsOperator:
-    names = ("input", "weight", "bias", "running_mean", "running_var")
-    inputs = [a.operand(place, name) for place, name in enumerate(names)]
-    numbers = [value for place in (5, 6, 7) if isinstance(value := a.get(place), float)]
-    return CallAsOperator("BatchNormalization", inputs, {"epsilon": numbers[-1] if numbers else 1e-5})
+    return write
 
 
 def _normalization(kind: str, weight: int, bias: int, epsilon: int) -> Writer:
@@ -331,12 +317,6 @@ def _last_two(a: Arguments, result: object) -> CallAsOperator:
     return CallAsOperator("Transpose", [a.operand(0, "input")], {"perm": order})
 
 
-def _attention(a: Arguments, result: object) -> CallAsOperator:
-    return CallAsOperator(
-        "Attention", [a.operand(0, "query"), a.operand(1, "key"), a.operand(2, "value"), a.operand(3, "attn_mask")]
-    )
-
-
 _TYPES = {
     "rsqrt": "Reciprocal", "getitem": "Slice", "setitem": "ScatterElements", "select": "Slice", "narrow": "Slice",
     "index_select": "Gather", "index": "Gather", "repeat": "Tile", "silu": "Swish", "hardswish": "HardSwish",
@@ -348,15 +328,15 @@ _TYPES = {
     "tensor_split": "Split", "split_with_sizes": "Split", "maximum": "Max", "minimum": "Min",
 }  # fmt: skip
 _WRITERS: dict[str, Writer] = {
-    **{f"conv{n}d": _conv for n in (1, 2, 3)},
-    **{f"conv_transpose{n}d": _conv_transpose for n in (1, 2, 3)},
-    "convolution": _convolution,
-    "_convolution": _convolution,
-    "linear": _linear,
-    "addmm": _addmm,
-    "batch_norm": _batch_norm,
-    "native_batch_norm": _native_batch_norm,
-    "_native_batch_norm_legit_no_training": _native_batch_norm,
+    **{f"conv{n}d": _conv("Conv", dilation=5, groups=6) for n in (1, 2, 3)},
+    **{f"conv_transpose{n}d": _conv("ConvTranspose", dilation=7, groups=6) for n in (1, 2, 3)},
+    **dict.fromkeys(("convolution", "_convolution"), _conv("", dilation=5, groups=8)),
+    "linear": _of("Gemm", (0, "input"), (1, "weight"), (2, "bias"), transB=1),
+    "addmm": _of("Gemm", (1, "mat1"), (2, "mat2"), (0, "input")),
+    "batch_norm": _batch_norm(3, 4, 1, 2, epsilon=(7,)),
+    **dict.fromkeys(
+        ("native_batch_norm", "_native_batch_norm_legit_no_training"), _batch_norm(1, 2, 3, 4, epsilon=(5, 6, 7))
+    ),
     "layer_norm": _normalization("LayerNormalization", 2, 3, 4),
     "native_layer_norm": _normalization("LayerNormalization", 2, 3, 4),
     "rms_norm": _normalization("RMSNormalization", 2, 99, 3),
@@ -406,5 +386,5 @@ _WRITERS: dict[str, Writer] = {
     "get mT": _last_two,
     **{name: _all("Reshape") for name in ("view", "reshape", "unflatten", "_unsafe_view", "view_as", "reshape_as")},
     **{name: _all("Resize") for name in ("interpolate", "upsample_nearest2d", "upsample_bilinear2d", "upsample")},
-    "scaled_dot_product_attention": _attention,
+    "scaled_dot_product_attention": _of("Attention", (0, "query"), (1, "key"), (2, "value"), (3, "attn_mask")),
 }

@@ -382,7 +382,7 @@ EXECUTORS = (ONNX_RUNTIME, NNCF, NEURAL_COMPRESSOR)
 
 
 def open_repairable(float_path: Path, quantized_path: Path, data: object, read: ReadSamples) -> Repairable:
-    """Two files to be repaired on samples; see ``OpenRepairable``."""
+    """Two files to be repaired on samples; see ``trials.edit``."""
     models = open_models(float_path, quantized_path)
     return Repairable(models, read(data, models.input_specs), save_model)
 

@@ -33,7 +33,7 @@ from quantmedic.engine.formulas.simulate import AnyGrid
 from quantmedic.engine.formulas.tensors import grid_of
 from quantmedic.trials.bench import OutOfTimeError
 from quantmedic.trials.edit import Remedies
-from quantmedic.trials.execute import Installed
+from quantmedic.trials.execute import Executor
 
 #: Variable that holds the quantized module at the end of a prescription.
 RESULT = "quantized"
@@ -252,8 +252,8 @@ def _as_generator(given: _Batches) -> object:
 
 
 @dataclass(frozen=True)
-class TorchExecutor(Installed):
-    """Runs prescriptions for one toolchain, on the float module and the calibration data; see ``Executor``.
+class TorchExecutor(Executor):
+    """Runs prescriptions for one toolchain, on the float module and the calibration data.
 
     Attributes:
         supply: The data in the form in which the text takes them.
