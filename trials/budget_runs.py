@@ -28,7 +28,7 @@ from quantmedic.engine.formulas.stored_bins import main_role
 from quantmedic.engine.formulas.tensors import grid_of
 from quantmedic.engine.metrics.contributions import contributions, loss_interval
 from quantmedic.engine.metrics.kinds import loses_shares
-from quantmedic.trials.split import samples_of
+from quantmedic.trials.split import samples_of, take_samples
 
 Float32 = NDArray[np.float32]
 Floats = NDArray[np.float64]
@@ -329,17 +329,7 @@ def _sample_evenly(batches: Sequence[Batch], unit: int, case: Case, share: float
         count = max(wanted // unit, 1)
         return [batches[k] for k in np.unique(np.linspace(0, len(batches) - 1, count).astype(int))]
     kept = np.unique(np.linspace(0, total - 1, wanted).astype(int))
-    starts = np.cumsum([0, *(batch.samples for batch in batches)])
-    parts = [
-        _take(batch, kept[(kept >= start) & (kept < start + batch.samples)] - start)
-        for batch, start in zip(batches, starts, strict=False)
-    ]
     # Models that take exactly one sample at a time give batches of one.
     size = 1 if all(batch.samples == 1 for batch in batches) else batch_size_of(case)
-    alike = groupby((part for part in parts if part.samples), rows_alike)
+    alike = groupby(take_samples(batches, kept), rows_alike)
     return [batch for _, group in alike for batch in cut(group, size)]
-
-
-def _take(batch: Batch, rows: NDArray[np.int64]) -> Batch:
-    """These rows; the batch itself where they are all of it, so that what was computed of it is found again."""
-    return batch if len(rows) == batch.samples else batch.take(rows)

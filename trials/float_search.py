@@ -9,10 +9,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from quantmedic.collectors.data.batches import Batch
-from quantmedic.collectors.data.datasets import Dataset
-from quantmedic.collectors.measure.models import Models
-from quantmedic.collectors.metrics.metric import Metric, load_metric
+from quantmedic.collectors.data.batches import Batch, cut
+from quantmedic.collectors.metrics.metric import load_metric
 from quantmedic.collectors.pair.operations import Size, sizes_of
 from quantmedic.engine.case.proof import FLOAT_SET
 from quantmedic.engine.case.records import Case
@@ -31,9 +29,9 @@ from quantmedic.engine.diagnosis.suspects import Repair
 from quantmedic.engine.errors import DataError
 from quantmedic.engine.formulas.change import Targets
 from quantmedic.trials.bench import Measured
-from quantmedic.trials.layer_search import EditedLayers, Float32, LayerSearch, SimulateElsewhere
+from quantmedic.trials.layer_search import EditedLayers, Float32, LayerSearch, Searched, SimulateElsewhere
 from quantmedic.trials.places import Group, targets_of
-from quantmedic.trials.split import CROSS_FITTED_BELOW, folds, read_pool, samples_of
+from quantmedic.trials.split import CROSS_FITTED_BELOW, folds, read_pool, samples_of, take_samples
 
 Floats = NDArray[np.float64]
 #: Samples of one evaluation; fewer of a large network, whose passes take long.
@@ -64,38 +62,22 @@ class FallbackTrial(LayerSearch):
 
     elsewhere: SimulateElsewhere | None = None
 
-    def __init__(
-        self,
-        models: Models,
-        dataset: Dataset,
-        case: Case,
-        goal: Goal,
-        *,
-        metric: Metric | None,
-        samples: int | None,
-        threads: int,
-        seed: int,
-        sets: int = SETS,
-    ) -> None:
+    def __init__(self, searched: Searched, goal: Goal, *, samples: int | None = None, sets: int = SETS) -> None:
         """Read the samples, and run the float and the quantized network on them.
 
         Args:
-            models: Both models.
-            dataset: Where the samples come from.
-            case: What ``collect`` found out about the models; a few samples will do.
+            searched: See there; the seed is that of the random sets, too.
             goal: What to reach; of a drop, the metric is filled in.
-            metric: Task metric of labelled data.
             samples: Samples of one evaluation; by the size of the network if None.
-            threads: Processor threads.
-            seed: Seed of the split, of the random sets, and of bootstrapped intervals.
             sets: Random sets in one pass for the ranking, if there are so many samples.
 
         Raises:
             ModelError: No layer is quantized, or the network cannot be simulated.
             DataError: The data cannot be read, or do not fit the metric.
         """
-        super().__init__(models, dataset, case, metric=metric, threads=threads, seed=seed)
-        self._sizes = sizes_of(models)
+        super().__init__(searched)
+        unit = searched.dataset.unit
+        self._sizes = sizes_of(searched.models)
         pool = self._pool(samples or self._sample_count())
         named = self._metric.name if self._metric is not None else None
         if goal.kind == "drop" and self._metric is None:
@@ -103,10 +85,10 @@ class FallbackTrial(LayerSearch):
         direction = self._metric.higher_is_better if self._metric is not None else None
         self.goal = goal.model_copy(update={"metric": named, "higher_is_better": direction})
         self._shared = samples_of(pool) < CROSS_FITTED_BELOW
-        fold = folds(pool, dataset.unit, seed)[0]
-        searched: Sequence[Batch] = pool if self._shared else fold.fitted
+        fold = folds(pool, unit, searched.seed)[0]
+        batches: Sequence[Batch] = pool if self._shared else fold.fitted
         self._judged: Sequence[Batch] = pool if self._shared else fold.judged
-        self._batches = _cut(searched, samples or self._sample_count(), sets, dataset.unit)
+        self._batches = _cut(batches, samples or self._sample_count(), sets, unit)
         self._bench = self._bench_on(self._batches, whole=True)
         self._found = SearchState()
 
@@ -273,13 +255,8 @@ def _cut(batches: Sequence[Batch], samples: int, sets: int, unit: int) -> list[B
     size = max(unit, -(-min(samples, samples_of(batches)) // sets))
     if unit > 1:
         return [batches[round(i * step)] for i in range(int(len(batches) / step))]
-    kept = {round(i * step) for i in range(int(samples_of(batches) / step))}
-    found, start = [], 0
-    for batch in batches:
-        rows = np.array([row for row in range(batch.samples) if start + row in kept], np.int64)
-        start += batch.samples
-        found += [batch.take(rows[i : i + size]) for i in range(0, len(rows), size)]
-    return found
+    kept = np.unique([round(i * step) for i in range(int(samples_of(batches) / step))])
+    return [part for batch in take_samples(batches, kept) for part in cut([batch], size)]
 
 
 def float_set(search: FallbackTrial, case: Case, seed: int, progress: Callable[[], None]) -> Repair | None:

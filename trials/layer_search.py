@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -22,7 +23,7 @@ from quantmedic.engine.formulas.change import Change
 from quantmedic.trials.bench import Bench
 from quantmedic.trials.edit import edit
 from quantmedic.trials.places import Unit, groups_of, left_in_float, quantizers_not_simulated, units_of
-from quantmedic.trials.split import read_pool, samples_of
+from quantmedic.trials.split import read_pool, samples_of, take_samples
 
 #: Bytes of inputs and float outputs that are kept in memory; no more samples are read then.
 MAX_BYTES = 256 << 20
@@ -39,6 +40,27 @@ class EditedLayers(NamedTuple):
     unedited: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class Searched:
+    """What is searched.
+
+    Attributes:
+        models: Both models.
+        dataset: Where the samples come from.
+        case: What ``collect`` found out about the models; a few samples will do.
+        metric: Task metric; used where the data set is labelled.
+        threads: Processor threads.
+        seed: Seed of the choice of samples, and of bootstrapped intervals.
+    """
+
+    models: Models
+    dataset: Dataset
+    case: Case
+    metric: Metric | None
+    threads: int
+    seed: int
+
+
 class LayerSearch:
     """Both models and the simulated network, its layers, and the benches that judge what is left in float.
 
@@ -48,26 +70,17 @@ class LayerSearch:
         unsimulated: Layers and activations whose quantizers no run can turn on or off.
     """
 
-    def __init__(
-        self, models: Models, dataset: Dataset, case: Case, *, metric: Metric | None, threads: int, seed: int
-    ) -> None:
+    def __init__(self, searched: Searched) -> None:
         """Build the simulated network.
-
-        Args:
-            models: Both models.
-            dataset: Where the samples come from.
-            case: What ``collect`` found out about the models; a few samples will do.
-            metric: Task metric; used where the data set is labelled.
-            threads: Processor threads.
-            seed: Seed of the choice of samples, and of bootstrapped intervals.
 
         Raises:
             ModelError: No layer is quantized, or the network cannot be simulated.
         """
-        self._models, self._case, self._dataset = models, case, dataset
-        self._threads, self._seed = threads, seed
-        self._metric = metric if dataset.labelled else None
-        self._network = models.simulate(case, threads)
+        models, case = searched.models, searched.case
+        self._models, self._case, self._dataset = models, case, searched.dataset
+        self._threads, self._seed = searched.threads, searched.seed
+        self._metric = searched.metric if searched.dataset.labelled else None
+        self._network = models.simulate(case, searched.threads)
         self._network.repeat_exactly()
         self.units = units_of(case.record, self._network)
         self.groups = groups_of(case.record, self.units)
@@ -134,37 +147,21 @@ class Experiment(LayerSearch):
         start: The record before any run.
     """
 
-    def __init__(
-        self,
-        models: Models,
-        dataset: Dataset,
-        case: Case,
-        *,
-        modes: Sequence[Mode],
-        samples: int,
-        batch_size: int,
-        threads: int,
-        seed: int,
-        metric: Metric | None,
-    ) -> None:
+    def __init__(self, searched: Searched, *, modes: Sequence[Mode], samples: int, batch_size: int) -> None:
         """Run the float, the deployed and the simulated network once.
 
         Args:
-            models: See ``LayerSearch``, as for what is not named here.
-            dataset: See there.
-            case: See there.
+            searched: See there.
             modes: Which runs are planned.
             samples: At most this many samples, chosen at random where the length of the data set is known.
             batch_size: Samples per run.
-            threads: Processor threads.
-            seed: Seed of the choice, and of bootstrapped intervals.
-            metric: Task metric.
 
         Raises:
             ModelError: No layer is quantized, or the network cannot be simulated.
             DataError: The data cannot be read, or do not fit the metric.
         """
-        super().__init__(models, dataset, case, metric=metric, threads=threads, seed=seed)
+        super().__init__(searched)
+        case, seed = searched.case, searched.seed
         self._batches = self._read_batches(samples, batch_size)
         self._bench = self._bench_on(self._batches, whole=False)
         run, metric = case.record.run, self._metric
@@ -174,7 +171,7 @@ class Experiment(LayerSearch):
             quantized_model=run["quantized_model"],
             float_sha256=run["float_sha256"],
             quantized_sha256=run["quantized_sha256"],
-            data=dataset.origin,
+            data=searched.dataset.origin,
             data_sha256=_content_hash(self._batches),
             samples=samples_of(self._batches),
             seed=seed,
@@ -227,18 +224,10 @@ class Experiment(LayerSearch):
         # What is taken together is read or not; single samples are thinned out.
         count = known // kept if unit == 1 else -(-known // kept)
         batches = list(dataset.batches(batch_size, part=Part(0, count, self._seed) if count > 1 else None))
-        return batches if unit > 1 else _choose_samples(batches, wanted, self._seed)
-
-
-def _choose_samples(batches: Sequence[Batch], wanted: int, seed: int) -> list[Batch]:
-    """So many of the samples, at random, in their order."""
-    kept = np.sort(np.random.default_rng(seed).permutation(samples_of(batches))[:wanted])
-    found, start = [], 0
-    for batch in batches:
-        rows = kept[(kept >= start) & (kept < start + batch.samples)] - start
-        found += [batch.take(rows)] if rows.size else []
-        start += batch.samples
-    return found
+        if unit > 1:
+            return batches
+        chosen = np.random.default_rng(self._seed).permutation(samples_of(batches))[:wanted]
+        return take_samples(batches, np.sort(chosen))
 
 
 def _nothing_quantized(models: Models, not_simulated: Sequence[str]) -> ModelError:

@@ -128,6 +128,20 @@ def even_batches(batches: Sequence[Batch], largest: int = BATCH) -> list[Batch]:
     return list(cut(batches, even_size(samples_of(batches), largest)))
 
 
+def take_samples(batches: Iterable[Batch], kept: NDArray[np.int64]) -> list[Batch]:
+    """These samples, by their ascending numbers in all batches; none of the batches is left empty.
+
+    A batch that stays whole is itself, so that what was computed of it is found again.
+    """
+    found, start = [], 0
+    for batch in batches:
+        rows = kept[(kept >= start) & (kept < start + batch.samples)] - start
+        start += batch.samples
+        if rows.size:
+            found.append(batch if rows.size == batch.samples else batch.take(rows))
+    return found
+
+
 def samples_of(batches: Iterable[Batch]) -> int:
     """Number of samples."""
     return sum(batch.samples for batch in batches)
@@ -135,15 +149,7 @@ def samples_of(batches: Iterable[Batch]) -> int:
 
 def _by_sample(pool: Sequence[Batch], seed: int) -> list[list[Batch]]:
     side = _assign_halves([_key(batch, row) for batch in pool for row in range(batch.samples)], _classes(pool), seed)
-    starts = np.cumsum([0, *(batch.samples for batch in pool)])
-    parts: list[list[Batch]] = [[], []]
-    for batch, start in zip(pool, starts, strict=False):
-        own = side[start : start + batch.samples]
-        for number, part in enumerate(parts):
-            rows = np.flatnonzero(own == number)
-            if rows.size:
-                part.append(batch.take(rows))
-    return parts
+    return [take_samples(pool, np.flatnonzero(side == number)) for number in (0, 1)]
 
 
 def _key(batch: Batch, row: int) -> bytes:

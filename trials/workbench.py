@@ -19,6 +19,7 @@ from quantmedic.trials.bench import Bench, Runners
 from quantmedic.trials.edit import edit
 from quantmedic.trials.execute import Executor
 from quantmedic.trials.float_search import FallbackTrial
+from quantmedic.trials.layer_search import Searched
 from quantmedic.trials.split import (
     BATCH,
     EvenBatches,
@@ -144,16 +145,9 @@ class Workbench:
             QuantmedicError: The network cannot be simulated.
         """
         if least_db not in self._searches:
-            self._searches[least_db] = FallbackTrial(
-                self._copies,
-                self._fitted_data(),
-                self._case,
-                Goal(kind="sqnr", limit=least_db),
-                metric=None,
-                samples=None,
-                threads=self._options.threads,
-                seed=self._options.seed,
-            )
+            options = self._options
+            searched = Searched(self._copies, self._fitted_data(), self._case, None, options.threads, options.seed)
+            self._searches[least_db] = FallbackTrial(searched, Goal(kind="sqnr", limit=least_db))
         return self._searches[least_db]
 
     def _read_pool(self, pool: Pool) -> list[Batch]:

@@ -5,7 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from quantmedic.api.inspection import inspect
 from quantmedic.api.judging import check_toolchain, judge
 from quantmedic.api.limits import with_time_limit
-from quantmedic.api.opening import Opened, open_evaluation, open_pair
+from quantmedic.api.opening import open_evaluation, open_pair
 from quantmedic.api.options import CheckpointOptions, DataOptions, MeasuringOptions, ModelSource
 from quantmedic.api.rulebase import load_rulebase
 from quantmedic.collectors.data.progress import Progress, no_progress
@@ -45,7 +45,7 @@ from quantmedic.engine.rules.toolchain import Chosen
 from quantmedic.reports.search_formats import search_json
 from quantmedic.reports.write import place
 from quantmedic.trials.float_search import FallbackTrial, try_denylists
-from quantmedic.trials.layer_search import Experiment, LayerSearch
+from quantmedic.trials.layer_search import Experiment, LayerSearch, Searched
 from quantmedic.version import VERSION
 
 #: ``module:function``, or the function itself, which returns one number.
@@ -110,15 +110,10 @@ def open_experiment(
     opened = open_evaluation(float_model, quantized_model, data, measuring)
     with opened.models.as_deployed():
         experiment = Experiment(
-            opened.models,
-            opened.dataset,
-            opened.case,
+            opened,
             modes=tuple(mode for mode in MODES if mode in modes),
             samples=data.samples or SAMPLES,
             batch_size=measuring.batch_size or BATCH_SIZE,
-            threads=opened.threads,
-            seed=measuring.seed,
-            metric=opened.metric,
         )
     return experiment, opened.models
 
@@ -258,21 +253,13 @@ def open_fallback(
     data: DataOptions,
     measuring: MeasuringOptions,
     goal: GoalOptions,
-) -> tuple[FallbackTrial, Opened]:
+) -> tuple[FallbackTrial, Searched]:
     """The search before its first evaluation, and what it was opened from."""
     opened = open_evaluation(float_model, quantized_model, data, measuring)
     name = opened.metric.name if opened.metric is not None and opened.dataset.labelled else None
     with opened.models.as_deployed():
-        trial = FallbackTrial(
-            opened.models.editable(),
-            opened.dataset,
-            opened.case,
-            goal.of_metric(name),
-            metric=opened.metric,
-            samples=data.samples,
-            threads=opened.threads,
-            seed=measuring.seed,
-        )
+        editable = replace(opened, models=opened.models.editable())
+        trial = FallbackTrial(editable, goal.of_metric(name), samples=data.samples)
     return trial, opened
 
 
@@ -344,14 +331,7 @@ def debug_pair(
     lists = {text: names_of_denylist(text, record) for text in denylists}
     opened = open_evaluation(float_model, quantized_model, data, measuring)
     with opened.models.as_deployed():
-        search = LayerSearch(
-            opened.models.editable(),
-            opened.dataset,
-            opened.case,
-            metric=opened.metric,
-            threads=opened.threads,
-            seed=measuring.seed,
-        )
+        search = LayerSearch(replace(opened, models=opened.models.editable()))
         found = try_denylists(record, search, lists, data.samples)
     return found.model_copy(update={"metric": opened.metric.name if opened.metric is not None else None})
 

@@ -1,7 +1,6 @@
 """Opening two models with the data that they are judged on, as every command does it."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from quantmedic.api.options import DataOptions, DataSource, MeasuringOptions, ModelSource
@@ -22,9 +21,9 @@ from quantmedic.collectors.metrics.reading import OPTIONS, Reading, parse_option
 from quantmedic.collectors.metrics.sample_tallies import is_one_hot
 from quantmedic.collectors.tensorflow_files import Target, convert_tensorflow, tensorflow_kind
 from quantmedic.engine.case.facts import Role
-from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import DataError, ModelError
 from quantmedic.engine.metrics.detection import BOX_METRICS
+from quantmedic.trials.layer_search import Searched
 from quantmedic.version import VERSION
 
 #: Said of labels that are boxes where they do not fit, or it is open how the outputs are read.
@@ -33,20 +32,9 @@ UNUSED_BOXES = "the labels were not used as boxes"
 LOOKED_AT = 16
 
 
-@dataclass(frozen=True)
-class Opened:
-    """Two models, the data that they are judged on, and a case of a few samples."""
-
-    models: Models
-    dataset: Dataset
-    metric: Metric | None
-    case: Case
-    threads: int
-
-
 def open_evaluation(
     float_model: ModelSource, quantized_model: ModelSource, data: DataOptions, measuring: MeasuringOptions
-) -> Opened:
+) -> Searched:
     """Open what ``sensitivity`` and ``fallback`` need; see there.
 
     Raises:
@@ -67,7 +55,7 @@ def open_evaluation(
     options = Options(samples=max(LOOKED_AT, dataset.unit), threads=threads, seed=measuring.seed)
     with models.as_deployed():
         case = collect(models, {role: dataset}, options=options, version=VERSION, metric=metric)
-    return Opened(models, dataset, metric, case, threads)
+    return Searched(models, dataset, case, metric, threads, measuring.seed)
 
 
 def open_pair(

@@ -21,6 +21,7 @@ from quantmedic.engine.contract.searches import FallbackRecord, Goal
 from quantmedic.engine.errors import DataError
 from quantmedic.trials.float_search import FallbackTrial
 from quantmedic.trials.from_onnx.onnx_remedies import edit
+from quantmedic.trials.layer_search import Searched
 
 pytestmark = pytest.mark.thorough
 
@@ -49,8 +50,9 @@ def trial(
     models = open_models(*paths)
     dataset = open_dataset(data, models.input_specs, role="validation", labels=labels)
     case = collect(models, {"validation": dataset}, options=Options(samples=8), version="test")
-    settings = {"samples": 64, "threads": 1, "seed": 0, **options}
-    return FallbackTrial(models, dataset, case, goal, metric=metric, **settings)
+    settings = {"samples": 64, **options}
+    seed = settings.pop("seed", 0)
+    return FallbackTrial(Searched(models, dataset, case, metric, 1, seed), goal, **settings)
 
 
 def outputs(path: Path | onnx.ModelProto, data: Array) -> Array:

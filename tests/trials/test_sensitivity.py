@@ -19,7 +19,7 @@ from quantmedic.collectors.measure.collect_pair import collect
 from quantmedic.collectors.measure.options import Options
 from quantmedic.demo import patient
 from quantmedic.engine.contract.searches import MODES
-from quantmedic.trials.layer_search import Experiment
+from quantmedic.trials.layer_search import Experiment, Searched
 from quantmedic.trials.places import Unit, left_in_float
 
 Array = NDArray[Any]
@@ -29,9 +29,8 @@ def experiment(paths: tuple[Path, Path], data: Any, samples: int = 64, seed: int
     models = open_models(*paths)
     dataset = open_dataset(data, models.input_specs, role="validation", **options)
     case = collect(models, {"validation": dataset}, options=Options(samples=8), version="test")
-    return Experiment(
-        models, dataset, case, modes=MODES, samples=samples, batch_size=8, threads=1, seed=seed, metric=None
-    )
+    searched = Searched(models, dataset, case, None, 1, seed)
+    return Experiment(searched, modes=MODES, samples=samples, batch_size=8)
 
 
 def pair(folder: Path, model: onnx.ModelProto, feed: dict[str, Array], **options: Any) -> tuple[Path, Path]:
