@@ -3,15 +3,11 @@
 The causes are tried in the order of the diagnosis, each alone; then, on top of the best one, what the others still add.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from quantmedic.collectors.data.datasets import Dataset
 from quantmedic.collectors.data.progress import Progress, no_progress
-from quantmedic.collectors.measure.models import Edited, Models
-from quantmedic.collectors.measure.options import Options
-from quantmedic.collectors.metrics.metric import Metric
-from quantmedic.engine.case.facts import Role
+from quantmedic.collectors.measure.models import Edited
 from quantmedic.engine.case.proof import ProofRecord, Stopped, TrialRecord
 from quantmedic.engine.diagnosis.inspection import Inspection
 from quantmedic.engine.diagnosis.prediction import ENOUGH_DB
@@ -25,6 +21,7 @@ from quantmedic.trials.data_repair import data_repair
 from quantmedic.trials.prescriptions import Executed
 from quantmedic.trials.tasks import OpenElsewhere
 from quantmedic.trials.trial import Trials, leaves_nothing
+from quantmedic.trials.workbench import Subject
 
 
 @dataclass(frozen=True)
@@ -42,20 +39,16 @@ FOR_EXECUTION = 0.5
 
 
 def prove(
-    models: Models,
+    subject: Subject,
     opened: Inspection,
     suspects: Sequence[Suspect],
-    datasets: Mapping[Role, Dataset],
     *,
-    options: Options,
-    metric: Metric | None,
     allowance: Allowance,
     progress: Progress = no_progress,
     execute: Execute | None = None,
     first: bool = False,
     pair: Sequence[Repair] = (),
     everywhere: Sequence[str] = (),
-    original: Models | None = None,
     elsewhere: OpenElsewhere | None = None,
 ) -> Proven:
     """Try the remedies of the suspects on copies, then run the prescriptions that follow from it.
@@ -63,35 +56,21 @@ def prove(
     Ctrl-C ends the trials; what was measured until then is returned.
 
     Args:
-        models: Both models; neither is changed.
+        subject: Both models and their data; neither model is changed.
         opened: What was measured of them, under the rules in force, whose thresholds decide when a loss is explained.
         suspects: Suspected causes, the likeliest first.
-        datasets: The data that the case was measured on.
-        options: How the case was collected.
-        metric: Task metric, where the data are labelled.
         allowance: What all trials may take, the preparation included.
         progress: Called with ``trials``, the seconds spent and those that may be.
         execute: Runs prescriptions; None: none can be run.
         first: Only the remedies of the cause that leads are tried, and the first prescription is run.
         pair: Two repairs that a simulation shows to be needed together, the better one first.
         everywhere: Kinds of repairs that heal most of the noise in a simulation, of which no cause is known.
-        original: The models as the user gave them, where copies are edited of others.
         elsewhere: Opens other machines, which carry the trials out.
 
     Raises:
         QuantmedicError: The models cannot be run on these data, or a machine elsewhere cannot work.
     """
-    trials = Trials(
-        models,
-        opened,
-        dict(datasets),
-        original=original or models,
-        options=options,
-        metric=metric,
-        allowance=allowance,
-        progress=progress,
-        elsewhere=elsewhere,
-    )
+    trials = Trials(subject, opened, allowance, progress, elsewhere)
     trials.keep_back(FOR_EXECUTION if execute is not None else 0.0)
     try:
         search = _Search(trials, opened.base)

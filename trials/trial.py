@@ -11,17 +11,15 @@ from typing import TypeVar
 import numpy as np
 
 from quantmedic.collectors.data.batches import Batch, cut
-from quantmedic.collectors.data.datasets import Dataset, open_dataset
+from quantmedic.collectors.data.datasets import open_dataset
 from quantmedic.collectors.data.progress import Progress
 from quantmedic.collectors.data.rows import row_of
 from quantmedic.collectors.measure.collect_pair import collect
 from quantmedic.collectors.measure.models import Edited, FloatReader, Models
-from quantmedic.collectors.measure.options import Options
 from quantmedic.collectors.measure.simulation import batch_size_of
-from quantmedic.collectors.metrics.metric import Metric
 from quantmedic.collectors.pair.tensor_pairs import Pair
 from quantmedic.collectors.statistics.accumulate import SetAccumulator, as_rows
-from quantmedic.engine.case.facts import CaseFacts, Role
+from quantmedic.engine.case.facts import CaseFacts
 from quantmedic.engine.case.proof import REPAIRED_DATA, ProofRecord, Stopped, TrialRecord
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.case.statistics import SetStatistics
@@ -51,7 +49,7 @@ from quantmedic.trials.tasks import (
     attempt,
     until_one_fails,
 )
-from quantmedic.trials.workbench import Workbench
+from quantmedic.trials.workbench import Subject, Workbench
 
 T = TypeVar("T", bound=Task)
 #: Share of the budget that both networks may take on one half of the samples.
@@ -159,13 +157,8 @@ class Trials:
 
     def __init__(
         self,
-        models: Models,
+        subject: Subject,
         opened: Inspection,
-        datasets: dict[Role, Dataset],
-        *,
-        original: Models,
-        options: Options,
-        metric: Metric | None,
         allowance: Allowance,
         progress: Progress,
         elsewhere: OpenElsewhere | None = None,
@@ -173,12 +166,8 @@ class Trials:
         """Read and split the samples, and measure both networks on them.
 
         Args:
-            models: Both models, of which copies are edited.
-            opened: What was measured of them.
-            datasets: The data that it was measured on.
-            original: The models as the user gave them, which prescriptions are run for.
-            options: How the case was collected.
-            metric: Task metric, where the data are labelled.
+            subject: See there.
+            opened: What was measured of it.
             allowance: What all trials may take.
             progress: Called with ``trials``, the seconds spent and those that may be.
             elsewhere: Opens other machines.
@@ -186,41 +175,38 @@ class Trials:
         Raises:
             QuantmedicError: The models cannot be run on these data.
         """
-        case = opened.case
+        case, options = opened.case, subject.options
         self.case, self.facts, self.chain = case, opened.facts, list[Repair]()
-        self._models, self._base, self._metric, self._datasets = models, opened.base, metric, datasets
-        self._limit = options.samples
+        self._subject, self._base = subject, opened.base
         self._options = replace(options, samples=None, operator_error=False, mode="exact")
         self._started, self.allowance, self._progress = allowance.now(), allowance, progress
         self._end = self._started + allowance.seconds
         self.role, self._done, self._longest = main_role(case), list[TrialRecord](), 0.0
         self.tell()
-        dataset, seed = datasets[self.role], options.seed
+        dataset = subject.datasets[self.role]
         first = next(dataset.batches(min(batch_size_of(case), case.record.datasets[self.role].seen), options.samples))
-        runners = Runners.open(models, options.threads)
+        runners = Runners.open(subject.copies, options.threads)
         self.speed = allowance.per_sample(case, lambda: _seconds_per_sample(runners, first))
         _refuse_short(allowance.seconds, self.speed)
         self._wanted = max(int(min(HALF_SHARE * allowance.seconds / self.speed, MAX_SAMPLES)), MIN_HALF)
         pool = plan_pool(dataset, case.record.datasets[self.role].seen, options.samples, 2 * self._wanted)
-        self.workbench = Workbench(
-            original, models, case, datasets, options=options, metric=metric, pool=pool, runners=runners
-        )
+        self.workbench = Workbench(subject, pool, runners)
         self._fitted = samples_of(self.workbench.folds[0].fitted)
         self._halves = [
-            FittedSamples(models, case, opened.facts, fold.fitted, dataset.unit, options.threads)
+            FittedSamples(subject.copies, case, opened.facts, fold.fitted, dataset.unit, options.threads)
             for fold in self.workbench.folds
         ]
-        self.judgement = Judgement(self.workbench.benches, self.workbench.judged, metric, seed)
+        self.judgement = Judgement(self.workbench.benches, self.workbench.judged, subject.metric, options.seed)
         allowance.count(PREPARATION * self.workbench.judged * self.speed)
         self._expected: Sequence[tuple[Repair, Sequence[Repair]]] = ()
         #: Fitting a change takes long: what was fitted ahead is not fitted again.
         self._planned: dict[tuple[str, tuple[str, ...]], list[EditTask]] = {}
-        self.elsewhere = elsewhere(case, pool, metric is not None) if elsewhere is not None else None
+        self.elsewhere = elsewhere(case, pool, subject.metric is not None) if elsewhere is not None else None
 
     def general(self, kinds: Sequence[str]) -> list[Repair]:
         """Changes of the whole network, as far as these models can be edited so."""
         found = general_repairs(kinds, self.case, self.facts)
-        return found if learns(self._models) else [repair for repair in found if not is_learned(repair.kind)]
+        return found if learns(self._subject.copies) else [repair for repair in found if not is_learned(repair.kind)]
 
     def alone(self, repair: Repair) -> TrialRecord:
         """Carry out a repair on the unchanged model; once.
@@ -255,15 +241,15 @@ class Trials:
         """
 
         def repaired_inputs() -> Iterator[object]:
-            for batch in self._datasets["representative"].batches(MIN_HALF, self._limit):
+            for batch in self._subject.datasets["representative"].batches(MIN_HALF, self._subject.options.samples):
                 changed = data.repair(batch)
                 if changed is not None:
                     yield changed.inputs
 
-        dataset = open_dataset(repaired_inputs, self._models.input_specs, role="representative")
+        dataset = open_dataset(repaired_inputs, self._subject.copies.input_specs, role="representative")
         options = replace(self._options, samples=self._wanted)
         version = self.case.record.quantmedic_version
-        case = collect(self._models, {"representative": dataset}, options=options, version=version)
+        case = collect(self._subject.copies, {"representative": dataset}, options=options, version=version)
         return Repair.recalibrate(f"{REPAIRED_DATA}:{cause}", REPAIRED_DATA, case, derive(case, self._base), data.words)
 
     def fewest_in_float(self) -> Repair | None:
@@ -308,12 +294,12 @@ class Trials:
         seconds = seen * self.speed * (1 + models)
         if seen <= self.judgement.samples or not self.have_left(seconds):
             return None
-        pool = plan_pool(self._datasets[self.role], seen, self._limit, seen)
+        pool = plan_pool(self._subject.datasets[self.role], seen, self._subject.options.samples, seen)
         bench = self.workbench.bench_on(pool)
         if bench.samples <= self.judgement.samples:
             return None
         self.allowance.count(seconds)
-        return Judgement([bench], bench.samples, self._metric, self._options.seed), pool
+        return Judgement([bench], bench.samples, self._subject.metric, self._options.seed), pool
 
     def record(self, stopped: Stopped) -> ProofRecord:
         """All that is kept in the case."""

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.data.datasets import Dataset, open_dataset
@@ -33,6 +34,27 @@ from quantmedic.trials.split import (
 from quantmedic.trials.tasks import EditTask, Outcome, TextTask
 
 
+@dataclass(frozen=True)
+class Subject:
+    """What trials are about.
+
+    Attributes:
+        models: The pair as the user gave it, which texts are run for.
+        copies: The same pair, of which copies are edited.
+        case: What was measured of them.
+        datasets: The data that it was measured on.
+        options: How the case was collected.
+        metric: Task metric, where the data are labelled.
+    """
+
+    models: Models
+    copies: Models
+    case: Case
+    datasets: Mapping[Role, Dataset]
+    options: Options
+    metric: Metric | None
+
+
 class Workbench:
     """The samples of all trials on one case; it knows nothing of their order, nor of any before.
 
@@ -42,38 +64,21 @@ class Workbench:
         role: The data set that they come from.
     """
 
-    def __init__(
-        self,
-        models: Models,
-        copies: Models,
-        case: Case,
-        datasets: Mapping[Role, Dataset],
-        *,
-        options: Options,
-        metric: Metric | None,
-        pool: Pool,
-        runners: Runners | None = None,
-    ) -> None:
+    def __init__(self, subject: Subject, pool: Pool, runners: Runners | None = None) -> None:
         """Read and split the samples, and run both networks on them.
 
         Args:
-            models: The pair as the user gave it, which texts are run for.
-            copies: The same pair, of which copies are edited.
-            case: What was measured of them.
-            datasets: The data that it was measured on.
-            options: How the case was collected.
-            metric: Task metric, where the data are labelled.
+            subject: See there.
             pool: Which samples.
             runners: Both models opened, where they are.
 
         Raises:
             QuantmedicError: The models cannot be run on these data.
         """
-        self.role: Role = main_role(case)
-        self._models, self._copies, self._case, self._datasets = models, copies, case, datasets
-        self._options, self._metric = options, metric
-        dataset = datasets[self.role]
-        self.folds: Sequence[Fold] = folds(self._read_pool(pool), dataset.unit, options.seed)
+        self._subject, self._case, self._options = subject, subject.case, subject.options
+        self.role: Role = main_role(subject.case)
+        unit, seed = subject.datasets[self.role].unit, subject.options.seed
+        self.folds: Sequence[Fold] = folds(self._read_pool(pool), unit, seed)
         self.benches = [self._bench(fold.judged, runners) for fold in self.folds]
         Bench.share_signal(self.benches)
         self._judged_on: dict[Pool, Bench] = {}
@@ -101,7 +106,7 @@ class Workbench:
     def edit(self, change: Change, places: Iterable[int], deadline: float | None) -> Edited:
         """A copy with a change, whatever is learned being learned on the fitted samples of these folds."""
         batches = [batch for place in places for batch in self.folds[place].fitted]
-        return edit(self._copies, self._case, change, Fitting(batches, self._options.threads, deadline))
+        return edit(self._subject.copies, self._case, change, Fitting(batches, self._options.threads, deadline))
 
     def make(self, task: TextTask, executor: Executor, deadline: float | None) -> Edited:
         """The model that a text gives; it is kept, as it may be measured on other samples.
@@ -112,7 +117,7 @@ class Workbench:
         """
         own = TextTask(task.toolchain, task.code, task.fold)
         if own not in self._made:
-            self._made[own] = executor.execute(self._models, task.code, self._calibration(task.fold), deadline)
+            self._made[own] = executor.execute(self._subject.models, task.code, self._calibration(task.fold), deadline)
         return self._made[own]
 
     def run_text(self, executor: Executor, task: TextTask, deadline: float | None) -> Outcome:
@@ -146,12 +151,14 @@ class Workbench:
         """
         if least_db not in self._searches:
             options = self._options
-            searched = Searched(self._copies, self._fitted_data(), self._case, None, options.threads, options.seed)
+            searched = Searched(
+                self._subject.copies, self._fitted_data(), self._case, None, options.threads, options.seed
+            )
             self._searches[least_db] = FallbackTrial(searched, Goal(kind="sqnr", limit=least_db))
         return self._searches[least_db]
 
     def _read_pool(self, pool: Pool) -> list[Batch]:
-        return read_planned(self._datasets[self.role], pool, self._options.samples, self._options.seed)
+        return read_planned(self._subject.datasets[self.role], pool, self._options.samples, self._options.seed)
 
     def _fitted_data(self) -> Dataset:
         """The fitted inputs of the last fold as a data set."""
@@ -159,13 +166,13 @@ class Workbench:
         def fitted_inputs() -> Iterator[object]:
             yield from (batch.inputs for batch in self.folds[-1].fitted)
 
-        return open_dataset(fitted_inputs, self._copies.input_specs, role=self.role)
+        return open_dataset(fitted_inputs, self._subject.copies.input_specs, role=self.role)
 
     def _calibration(self, fold: int | None) -> Iterable[Batch]:
         """What the reader of a text gives: the representative set, or the fitted samples of a fold."""
         if fold is not None:
-            return even_batches(self.folds[fold].fitted, self._largest_batch(self._datasets[self.role]))
-        data = self._datasets["representative"]
+            return even_batches(self.folds[fold].fitted, self._largest_batch(self._subject.datasets[self.role]))
+        data = self._subject.datasets["representative"]
         seen = self._case.record.datasets["representative"].seen
         return EvenBatches(data, seen, self._options.samples, self._largest_batch(data))
 
@@ -175,9 +182,9 @@ class Workbench:
 
     def _bench(self, batches: Sequence[Batch], runners: Runners | None = None) -> Bench:
         return Bench(
-            self._copies,
+            self._subject.copies,
             batches,
-            metric=self._metric,
+            metric=self._subject.metric,
             classes=self._case.statistics[self.role].has_classes,
             threads=self._options.threads,
             joints=recorded_joints(self._case.record),

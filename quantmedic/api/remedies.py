@@ -54,6 +54,7 @@ from quantmedic.trials.prescriptions import Executed, Workshop
 from quantmedic.trials.prove import Execute, prove
 from quantmedic.trials.tasks import ElsewhereError, OpenElsewhere
 from quantmedic.trials.trial import Trials
+from quantmedic.trials.workbench import Subject
 
 #: Where so few samples, of at least so many, hold this share of the noise, a remedy can hardly be proven.
 FEW_NOISY, AMONG, NEARLY_ALL = 2, 8, 0.9
@@ -238,21 +239,18 @@ def prove_remedies(
     try:
         copies = measurement.models.editable()
         workshop, reason = _open_workshop(measurement, judged)
+        # Of a float model at chance level the metric still shows which of two quantized models is better.
+        metric = measurement.metric if facts.model.metric.label_fault in (None, "none", "chance", "weak") else None
         proven = prove(
-            copies,
+            Subject(measurement.models, copies, case, measurement.datasets, measurement.options, metric),
             opened,
             suspects,
-            measurement.datasets,
-            options=measurement.options,
-            # Of a float model at chance level the metric still shows which of two quantized models is better.
-            metric=measurement.metric if facts.model.metric.label_fault in (None, "none", "chance", "weak") else None,
             allowance=allowance,
             progress=measurement.progress,
             execute=_execution_of(opened, workshop, base, toolchain, first) if workshop is not None else None,
             first=first,
             pair=pair,
             everywhere=_healing_everywhere(judged),
-            original=measurement.models,
             elsewhere=elsewhere,
         )
     except ElsewhereError:

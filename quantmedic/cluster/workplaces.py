@@ -25,7 +25,7 @@ from quantmedic.trials.float_search import FallbackTrial
 from quantmedic.trials.layer_search import Experiment
 from quantmedic.trials.split import Pool
 from quantmedic.trials.tasks import EditTask, Outcome, Task, attempt
-from quantmedic.trials.workbench import Workbench
+from quantmedic.trials.workbench import Subject, Workbench
 from quantmedic.version import VERSION
 
 Opened = TypeVar("Opened")
@@ -108,15 +108,9 @@ def open_job_trials(job: Job, stored: StoredCase) -> TrialPlace:
     opened, _ = open_measurement(job["float_model"], job["quantized_model"], read_job(job), load_rulebase())
     models = opened.models
     with models.as_deployed():
-        bench = Workbench(
-            models,
-            models.editable(),
-            load_stored(stored),
-            opened.datasets,
-            options=opened.options,
-            metric=opened.metric if job["by_metric"] else None,
-            pool=Pool(**job["pool"]),
-        )
+        metric = opened.metric if job["by_metric"] else None
+        subject = Subject(models, models.editable(), load_stored(stored), opened.datasets, opened.options, metric)
+        bench = Workbench(subject, Pool(**job["pool"]))
     return TrialPlace(models, bench)
 
 
