@@ -1,4 +1,4 @@
-"""Details of a case for a reader: the graph, and each layer's distributions, channels and near misses."""
+"""Details of a case for a reader: the graph, and each layer's distributions and channels."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,6 @@ from quantmedic.engine.formulas.spreads import (
     weight_spread,
 )
 from quantmedic.engine.rules.evaluate import Finding, evaluate
-from quantmedic.engine.rules.near import NearMiss, near_misses
 from quantmedic.engine.rules.rulebase import RuleBase
 
 
@@ -27,7 +26,6 @@ class LayerDetail:
     channels: dict[Role, Channels]
     weight_spread: Spread | None
     weight_channels: Channels | None
-    near: tuple[NearMiss, ...]
 
 
 @dataclass(frozen=True)
@@ -59,10 +57,6 @@ class Inspection:
                     found.setdefault(finding.layer, []).append(finding)
         return {layer: tuple(findings) for layer, findings in found.items()}
 
-    def near(self, places: Sequence[int]) -> list[tuple[NearMiss, ...]]:
-        """Near misses of the layers at these places, the closest first."""
-        return near_misses(self.facts, self.base, [self.facts.layers[place] for place in places])
-
     def details(self, places: Sequence[int]) -> list[LayerDetail]:
         """Details of the layers at these places."""
         operators, weights = self.case.record.operators, self.case.weights
@@ -75,7 +69,7 @@ class Inspection:
             spreads[role] = tensor_spreads(self.case, role, indices, clipped)
             channels[role] = tensor_channels(statistics, indices)
         details = []
-        for place, near in zip(places, self.near(places), strict=True):
+        for place in places:
             index, arrays, weight = outputs[place], weights.get(place), self.facts.layers[place].weight
             details.append(
                 LayerDetail(
@@ -83,7 +77,6 @@ class Inspection:
                     channels={role: known[index] for role, known in channels.items() if index in known},
                     weight_spread=weight_spread(arrays, weight.quantizer) if arrays is not None else None,
                     weight_channels=weight_channels(arrays, weight) if arrays is not None else None,
-                    near=near,
                 )
             )
         return details

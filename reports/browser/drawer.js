@@ -416,16 +416,6 @@ function drawerReaders(position) {
   return drawer.readers.get(position) ?? [];
 }
 
-function nearTable(near) {
-  const { rules, facts } = section("details");
-  const rows = near.map(([rule, fact, value, comparison, threshold]) => {
-    const unit = { unit: facts[fact].endsWith("_db") ? "dB" : null };
-    const needed = `${DRAWER_SIGNS[comparison]} ${formatValue(threshold, unit)}`;
-    return [`${rule} ${rules[rule][0]}`, drawerKey(facts[fact]), formatValue(value, unit), needed];
-  });
-  return rows.length ? drawerTable("Near misses", ["rule", "fact", "value", "would fire"], rows) : null;
-}
-
 /** All facts, written when they are asked for. */
 function factList() {
   const folded = element("details", {}, element("summary", {}, "All facts of this layer"));
@@ -477,7 +467,6 @@ function drawLayer() {
     drawerPart("Errors", errorTable()),
     drawerPart("Distributions", distributions(detail)),
     drawerPart("Quantizers", quantizerTable()),
-    drawerPart("Nearly flagged", nearTable(detail.near ?? [])),
     drawerPart("Neighbours", drawerNeighbours("reads", detail.inputs ?? []), drawerNeighbours("read by", readers)),
     drawerPart("Attributes", attributes.length ? drawerTable("Attributes", ["attribute", "value"], attributes) : null),
     factList(),

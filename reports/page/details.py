@@ -1,7 +1,7 @@
 """What the page's drawer shows of each layer beyond the table, within a budget of bytes; see ``browser/drawer.js``.
 
-All layers come with their findings. Distributions, channels and near misses go to as many as fit, in the order of
-those with findings, degraded ones and those of the lowest SQNR; the first get more channels and finer bins.
+All layers come with their findings. Distributions and channels go to as many as fit, in the order of those with
+findings, degraded ones and those of the lowest SQNR; the first get more channels and finer bins.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +15,6 @@ from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.diagnosis.inspection import Inspection, LayerDetail
 from quantmedic.engine.formulas.spreads import SPREAD_BINS, Channels, Spread
 from quantmedic.engine.rules.evaluate import Finding
-from quantmedic.engine.rules.near import NearMiss
 
 #: Bytes of the section: for small networks, per layer, and at most.
 LEAST_BYTES, LAYER_BYTES, MOST_BYTES = 52_000, 1_000, 3_300_000
@@ -44,15 +43,12 @@ def layer_details(diagnosis: Diagnosis, inspection: Inspection) -> dict[str, obj
         budget -= 16 + 5 * len(inputs.get(place, ())) + sum(30 + len(f.message) for f in found)
     order = _places_by_interest(diagnosis)[: max(budget // _LEAST_DETAIL, 0)]
     details = dict(zip(order, inspection.details(order), strict=True))
-    facts: dict[str, int] = {}
     granted = _grant(details, budget)
     for place, grant in granted.items():
-        rows[place] |= _detail(details[place], grant, facts)
-    near = [miss for place in granted for miss in details[place].near]
+        rows[place] |= _detail(details[place], grant)
     return {
         "shown": len(granted),
-        "rules": _named_rules(diagnosis, findings, near),
-        "facts": list(facts),
+        "rules": _named_rules(diagnosis, findings),
         "layers": {place: row for place, row in rows.items() if row},
     }
 
@@ -102,10 +98,10 @@ def _detail_bytes(detail: LayerDetail, bins: int, channels: int, histograms: int
     weights = detail.weight_channels
     stored = _AROUND + _WEIGHT_CHANNEL * min(channels, len(weights.index)) if weights is not None else 0
     shapes = _AROUND + CHANNEL_BINS * min(histograms, len(weights.index)) if weights and weights.heights else 0
-    return _AROUND + drawn + strips + stored + shapes + _AROUND * len(detail.near)
+    return _AROUND + drawn + strips + stored + shapes
 
 
-def _detail(detail: LayerDetail, grant: tuple[int, int, int], facts: dict[str, int]) -> dict[str, object]:
+def _detail(detail: LayerDetail, grant: tuple[int, int, int]) -> dict[str, object]:
     """What is granted of one layer, without what is empty."""
     bins, channels, histograms = grant
     spreads = [_spread(detail.spreads.get(role), bins) for role in ROLES]
@@ -116,9 +112,6 @@ def _detail(detail: LayerDetail, grant: tuple[int, int, int], facts: dict[str, i
         "weights": _spread(detail.weight_spread, bins),
         "weight_channels": _channels(detail.weight_channels, channels),
         "weight_histograms": _histograms(detail.weight_channels, histograms),
-        "near": [
-            [m.rule, facts.setdefault(m.fact, len(facts)), m.value, m.comparison, m.threshold] for m in detail.near
-        ],
     }
     return {key: value for key, value in found.items() if value}
 
@@ -163,12 +156,10 @@ def _to_digits(values: Iterable[float], digits: int) -> list[float]:
     return [float(f"{value:.{digits}g}") for value in values]
 
 
-def _named_rules(
-    diagnosis: Diagnosis, findings: Sequence[Sequence[Finding]], near: Sequence[NearMiss]
-) -> dict[str, list[str | None]]:
+def _named_rules(diagnosis: Diagnosis, findings: Sequence[Sequence[Finding]]) -> dict[str, list[str | None]]:
     """Name, severity, cause and the code of the cause's card, None where it has none, of every rule that is named."""
     causes = {cause.cause: cause for cause in diagnosis.causes}
-    rules: dict[str, list[str | None]] = {miss.rule: [miss.name, None, None, None] for miss in near}
+    rules: dict[str, list[str | None]] = {}
     for rule in {f.rule.id: f.rule for found in findings for f in found}.values():
         cause = causes.get(rule.cause)
         severity = cause.severity if cause is not None else rule.severity

@@ -1,7 +1,6 @@
 """What the drawer is told of each layer: as much as fits."""
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +18,7 @@ def detail(channels: int) -> LayerDetail:
     strip = Channels(tuple(range(channels)), ends, ends, ends, total=channels)
     heights = ((9,) * CHANNEL_BINS,) * channels
     weights = replace(strip, quantized_low=ends, quantized_high=ends, heights=heights, start=-1.0, stop=1.0)
-    return LayerDetail({"validation": spread}, {"validation": strip}, None, weights, ())
+    return LayerDetail({"validation": spread}, {"validation": strip}, None, weights)
 
 
 @pytest.mark.source("insights-channels")
@@ -38,20 +37,19 @@ def test_what_is_granted_takes_about_what_was_reckoned(subtests: pytest.Subtests
     for budget in [1_000, 3_000, 10_000]:
         with subtests.test(budget=budget):
             details = {place: detail(CHANNELS) for place in range(20)}
-            facts: dict[str, Any] = {}
-            texts = [dump(_detail(details[place], grant, facts)) for place, grant in _grant(details, budget).items()]
+            texts = [dump(_detail(details[place], grant)) for place, grant in _grant(details, budget).items()]
             assert 0 < sum(map(len, texts)) <= budget
 
 
 @pytest.mark.source("insights-channel-histograms")
 def test_histograms_of_weight_channels_take_what_room_there_is() -> None:
-    own, facts = detail(CHANNELS), dict[str, int]()
-    assert "weight_histograms" not in _detail(own, GRANTS[0], facts)
+    own = detail(CHANNELS)
+    assert "weight_histograms" not in _detail(own, GRANTS[0])
     for grant in GRANTS[2:]:
-        start, stop, text = _detail(own, grant, facts)["weight_histograms"]
+        start, stop, text = _detail(own, grant)["weight_histograms"]
         assert (start, stop, len(text)) == (-1.0, 1.0, grant[2] * CHANNEL_BINS)
     poor = replace(own, weight_channels=replace(own.weight_channels, heights=None))
-    assert "weight_histograms" not in _detail(poor, GRANTS[-1], facts)
+    assert "weight_histograms" not in _detail(poor, GRANTS[-1])
 
 
 @pytest.mark.source("insights-histograms")
