@@ -117,10 +117,7 @@ def test_rule_that_can_never_fire_is_refused(folder: Path) -> None:
     edit(folder / "U001.yaml", "  all:\n", "  all:\n    - {fact: weight.rounding.sqnr_db, gt: 40}\n")
     done = call("--test-rules", folder)
     assert done.exit_code == 1
-    assert (
-        "U001 it can never fire: weight.rounding.sqnr_db < 25 contradicts weight.rounding.sqnr_db > 40" in done.output
-    )
-    assert "U001.yaml:9: - {fact: weight.rounding.sqnr_db, gt: 40}" in done.output
+    assert "FAIL  fires example 1 is silent: weight.rounding.sqnr_db 12.5, not > 40" in done.output
 
 
 @pytest.mark.thorough
