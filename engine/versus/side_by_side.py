@@ -20,7 +20,6 @@ from quantmedic.engine.garbage import without_garbage_collection
 from quantmedic.engine.json_record import Contract
 from quantmedic.engine.rules.evaluate import evaluate, look_up
 from quantmedic.engine.rules.rulebase import RuleBase
-from quantmedic.engine.versus.budget_changes import BudgetChange, budget_change
 from quantmedic.engine.versus.cause_changes import CauseChange, cause_changes, findings_of
 from quantmedic.engine.versus.outcome import (
     Direction,
@@ -138,7 +137,6 @@ class ComparisonReport(Contract):
     outputs: tuple[OutputChange, ...]
     measured: str | None = Field(description="metric and outputs together: better, worse, same, mixed; None: not known")
     causes: tuple[CauseChange, ...] = Field(description="every cause that either lists, what broke first")
-    loss_budget: BudgetChange | None = Field(description="where the noise came from; None where neither has a budget")
     dataset: Role | None = Field(description="data set that the layers below were measured on in both cases")
     matched: LayersMatched
     layers: tuple[LayerChange, ...] = Field(description="layers of both models in the order of the second")
@@ -203,13 +201,6 @@ def side_by_side(before: Judged, after: Judged, base: RuleBase, *, version: str)
         outputs=outputs,
         measured=measured,
         causes=causes,
-        loss_budget=budget_change(
-            before.case,
-            after.case,
-            (before.facts.outputs, after.facts.outputs),
-            renamed,
-            margin_db=base.threshold("previous_effect_db"),
-        ),
         dataset=role,
         matched=_match_counts(matching, before.facts, after.facts),
         layers=tuple(

@@ -12,7 +12,6 @@ from quantmedic.engine.versus.cause_changes import CauseChange
 from quantmedic.engine.versus.outcome import Direction, MetricChange, OutputChange
 from quantmedic.engine.versus.side_by_side import ComparisonReport, FactChange, Side
 from quantmedic.reports.charts.comparison import CompareChart, compare_chart, is_run
-from quantmedic.reports.sections.budget_change import BudgetChangeBox, budget_change_box
 from quantmedic.reports.sections.changes import (
     COUNTED,
     TITLES,
@@ -80,7 +79,6 @@ class CompareContext:
     notices: Annotated[tuple[str, ...], "what limits the comparison"]
     rows: Annotated[tuple[Row, ...], "both side by side"]
     groups: Annotated[tuple[CauseGroup, ...], "causes by what became of them"]
-    budget: Annotated[BudgetChangeBox | None, "where the noise comes from in both; None where neither has a budget"]
     matched: Annotated[str, "how layers were matched, as a sentence"]
     measured: Annotated[str, "what was measured of the layers"]
     layers: Annotated[tuple[LayerGroup, ...], "layers that got worse, then better"]
@@ -115,7 +113,6 @@ def compare_context(record: ComparisonReport, most: int | None, subjects: int | 
         notices=tuple(_limits_of_comparison(record)),
         rows=tuple(_side_rows(record)),
         groups=cause_groups(record, subjects),
-        budget=budget_change_box(record.loss_budget),
         matched=match_text(record),
         measured="accumulated SQNR" if is_run(record) else "SQNR of the weights",
         layers=layer_groups(record, most),

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from quantmedic.engine.case.budget_record import TaskMeasure
 from quantmedic.engine.contract.budget_report import LossBudgetReport, LossPart, TaskShare
-from quantmedic.engine.versus.budget_changes import BudgetSide
 from quantmedic.reports.text import capital, count, metric_change, metric_label, points
 
 AGREEMENT = "agreement with the float model"
@@ -82,10 +81,3 @@ def loss_words(budget: LossBudgetReport, metric: str | None) -> LossWords | None
     """None where nothing of the task was measured."""
     task = budget.task
     return LossWords(task.measure, task.whole, metric, budget.samples) if task is not None else None
-
-
-def side_words(side: BudgetSide) -> LossWords | None:
-    """The same of one of two cases."""
-    if side.measure is None or side.lost is None or side.samples is None:
-        return None
-    return LossWords(side.measure, side.lost, side.metric, side.samples)

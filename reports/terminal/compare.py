@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from itertools import zip_longest
 
 from quantmedic.engine.versus.side_by_side import ComparisonReport
-from quantmedic.reports.sections.budget_change import BudgetChangeBox
 from quantmedic.reports.sections.changes import CauseLine, LayerGroup
 from quantmedic.reports.sections.comparison import CompareContext, Row, compare_context
 from quantmedic.reports.terminal.lines import WIDTH, Verbosity, terminal_text, wrap_line
@@ -44,9 +43,6 @@ def _comparison_lines(context: CompareContext, word: str, verbosity: Verbosity, 
         yield from wrap_line(f"notice: {notice}", indent=2)
     yield ""
     yield from _side_table(context)
-    if context.budget is not None:
-        yield ""
-        yield from _budget_lines(context.budget, verbosity)
     for group in context.groups:
         if group.quiet and verbosity != "verbose":
             continue
@@ -85,23 +81,6 @@ def _side_lines(row: Row) -> Iterator[str]:
 def _wrap_cell(text: str, room: int) -> list[str]:
     """Lines of whole words; longer ones are shortened where they are written."""
     return textwrap.wrap(text, room, break_on_hyphens=False, break_long_words=False)
-
-
-def _budget_lines(budget: BudgetChangeBox, verbosity: Verbosity) -> Iterator[str]:
-    """What of the noise went, came and stayed, all in shares of the louder case's noise."""
-    rows = [row for row in budget.rows if verbosity == "verbose" or not row.quiet]
-    shown = rows if verbosity == "verbose" else rows[:SHOWN]
-    yield "where the noise comes from"
-    yield from wrap_line(budget.lead, indent=2, hang=0)
-    yield f"  {'':<9} {f'in shares of the {budget.base}':<32} {'change':>9}"
-    for row in shown:
-        noise = f"{row.noise_before or row.share_before} → {row.noise_after or row.share_after}"
-        yield f"  {row.fate:<9} {noise:<32} {row.change:>9}".rstrip()
-        yield from wrap_line("; ".join([row.words, *row.notes]), indent=12, hang=0)
-    if len(rows) > len(shown):
-        yield f"  {len(rows) - len(shown)} more (--verbose)"
-    for text in budget.notes:
-        yield from wrap_line(text, indent=2, hang=0)
 
 
 def _cause_lines(cause: CauseLine) -> Iterator[str]:

@@ -8,7 +8,6 @@ import pytest
 from builders.comparisons import compared, pair
 from builders.report_pages import violations
 
-import quantmedic
 from quantmedic.reports.files import comparison_files
 
 pytestmark = pytest.mark.thorough
@@ -28,12 +27,6 @@ def record() -> Any:
     return compared(*pair())
 
 
-@pytest.fixture(scope="module")
-def both(patient_case: Path, healthy_case: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The page of the embedded patient and its healthy twin."""
-    return page_of(quantmedic.compare(patient_case, healthy_case), tmp_path_factory.mktemp("both"))
-
-
 @pytest.mark.nightly
 def test_the_page_is_accessible(subtests: pytest.Subtests, opened: Opener, record: Any, tmp_path: Path) -> None:
     for scheme, width in [("light", 1280), ("dark", 390)]:
@@ -48,18 +41,6 @@ def test_the_page_is_accessible(subtests: pytest.Subtests, opened: Opener, recor
             assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth"), (
                 "no side scroll"
             )
-
-
-@pytest.mark.nightly
-def test_the_noise_of_both_is_accessible(subtests: pytest.Subtests, opened: Opener, both: Path) -> None:
-    for scheme, width in [("light", 1280), ("dark", 390)]:
-        with subtests.test(scheme=scheme, width=width):
-            page = opened(both, "#budget", color_scheme=scheme, viewport={"width": width, "height": 844})
-            assert violations(page, "#budget") == []
-            assert page.locator("#budget tbody tr").first.locator(".fate").inner_text() == "went"
-            assert page.locator("#budget tbody th").first.bounding_box()["width"] >= 200
-            bars = [bar.bounding_box()["width"] for bar in page.locator("#budget .lengths rect").all()[:2]]
-            assert bars[0] > 20 * bars[1]
 
 
 def test_the_answer_is_on_the_first_screen(opened: Opener, record: Any, tmp_path: Path) -> None:

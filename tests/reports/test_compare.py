@@ -16,7 +16,6 @@ from builders.html_pages import Page
 
 import quantmedic
 from quantmedic.engine.errors import OutputError, QuantmedicError
-from quantmedic.engine.versus.budget_changes import BudgetChange
 from quantmedic.engine.versus.side_by_side import ComparisonReport, FactChange
 from quantmedic.reports.charts.comparison import compare_chart
 from quantmedic.reports.files import comparison_files
@@ -59,11 +58,8 @@ def apart() -> ComparisonReport:
 def every(
     record: ComparisonReport, hostile: ComparisonReport, unchanged: ComparisonReport, apart: ComparisonReport
 ) -> dict[str, ComparisonReport]:
-    """All of them, and one whose budget names what attacks."""
-    attacked = [with_budget(record, place) for place in HOSTILE]
-    return {"record": record, "hostile": hostile, "unchanged": unchanged, "apart": apart} | {
-        f"budget {number}": found for number, found in enumerate(attacked)
-    }
+    """All of them."""
+    return {"record": record, "hostile": hostile, "unchanged": unchanged, "apart": apart}
 
 
 def test_no_cell_of_the_table_is_cut_off() -> None:
@@ -86,42 +82,6 @@ def test_the_answer_comes_first_and_fits_one_line(record: ComparisonReport) -> N
     assert quiet.startswith("BETTER  top-1 75.00 → 85.00 %, +10.00 points (")
     assert "output 15.0 → 21.0 dB; 1 cause new, 1 better and worse, 1 healed" in " ".join(quiet.split())
     assert render_comparison(record).startswith(quiet)
-
-
-def with_budget(record: ComparisonReport, place: str = "block1/conv") -> ComparisonReport:
-    """The comparison with a budget: 80 % of all the noise became 80 % of a tenth of it."""
-    parts = {"share_before": 0.8, "share_after": 0.8, "noise_before": 0.4, "noise_after": 0.04, "gain_db": 10.0}
-    whole = {"share_before": 1.0, "share_after": 1.0, "noise_before": 0.5, "noise_after": 0.05, "gain_db": 10.0}
-    none = {"fate": "stayed", "share_before": 0.0, "share_after": 0.0, "noise_before": 0.0, "noise_after": 0.0}
-    came = {"fate": "came", "share_before": None, "share_after": 0.2, "noise_before": None, "noise_after": 0.01}
-    side = {"sqnr_db": 3.0, "dataset": "validation", "samples": 64, "complete": True}
-    weights = {"source": "weight", "places": (place,), "words": f"weights of {place}"}
-    other = {"source": "activation", "places": ("x",), "words": "quantizing the output of x", "among_before": 5}
-    change = BudgetChange.model_validate(
-        {
-            "output": "y",
-            "before": side,
-            "after": {**side, "sqnr_db": 13.0, "complete": False},
-            "whole": {"fate": "went", **whole},
-            "sources": ({"fate": "went", **parts, **weights}, {**came, **other, "mechanism_after": "step"}),
-            "unsimulated": none,
-        }
-    )
-    return record.model_copy(update={"loss_budget": change})
-
-
-def test_a_share_of_less_noise_reads_as_less(record: ComparisonReport) -> None:
-    found = with_budget(record)
-    text = " ".join(render_comparison(found).split())
-    assert "The noise of y: SQNR 3.0 → 13.0 dB. 10 % of the noise is left." in text
-    assert "went 80 % → 8 % +10.0 dB weights of block1/conv" in text
-    assert "came small → 2 % quantizing the output of x; before: not told apart from 4 others;" in text
-    assert "In the second case, the runs ended before all that matters was taken apart." in text
-    row = "| went | weights of block1/conv | 80 % | 80 % | 80 % | 8 % | +10.0 dB |"
-    assert row in comparison_markdown(found, picture=False)
-    page = comparison_page(found)
-    assert '<td class="num">8 %</td><td class="num"><span class="good">+10.0 dB</span></td>' in page
-    assert json.loads(comparison_json(found))["loss_budget"]["sources"][0]["noise_after"] == 0.04
 
 
 def test_a_case_against_itself_lists_nothing(unchanged: ComparisonReport) -> None:
