@@ -20,10 +20,10 @@ from quantmedic.reports.sections.first_step import FirstStep, first_step
 from quantmedic.reports.sections.gate import GateBox, gate_box
 from quantmedic.reports.sections.harm import (
     UNUSED,
-    LatentGroup,
+    AssumedGroup,
+    assumed_group,
     drop_text,
     gains_much,
-    latent_group,
     reading_text,
     undecided_text,
     withstood_size,
@@ -127,7 +127,7 @@ class ReportContext:
     samples_text: Annotated[str, "samples of both data sets in one line"]
     version: Annotated[str, "version of quantmedic"]
     verdict: Annotated[str, "healthy, undecided, degraded, not-comparable or failed"]
-    doubted: Annotated[bool, "what was measured says nothing of quantization, such as on data of another network"]
+    in_doubt: Annotated[bool, "what was measured says nothing of quantization, such as on data of another network"]
     verdict_word: Annotated[str, "the verdict as it is shown: faulty where files alone show a fault, device-departs"]
     verdict_text: Annotated[str, "the verdict as a sentence"]
     judged_alone: Annotated[str, "what alone was judged where nothing was run; empty where data were given"]
@@ -144,7 +144,7 @@ class ReportContext:
     budget: Annotated[BudgetBox | None, "where the noise comes from; None where that was not measured"]
     previous: Annotated[PreviousBox | None, "what changed since the previous case; None where none was given"]
     causes: Annotated[tuple[CauseCard, ...], "causes, best first"]
-    latent: Annotated[LatentGroup | None, "what latent causes have in common; None where there are none"]
+    assumed: Annotated[AssumedGroup | None, "what causes of assumed harm have in common; None where there are none"]
     prescription: Annotated[PrescriptionBox | None, "the best remedies as one configuration; None: nothing to repair"]
     proof: Annotated[ProofBox | None, "what was tried on the model; None where nothing was"]
     workflow: Annotated[tuple[WorkflowStep, ...], "order of the search and where it stands; none without a loss"]
@@ -191,7 +191,7 @@ def build_context(diagnosis: Diagnosis, manuals: Mapping[str, str], samples: Sam
         samples_text=_samples_text(diagnosis),
         version=visible(diagnosis.quantmedic_version),
         verdict=diagnosis.verdict,
-        doubted=diagnosis.undecided is not None and diagnosis.undecided.doubt is not None,
+        in_doubt=diagnosis.undecided is not None and diagnosis.undecided.doubt is not None,
         verdict_word=_verdict_word(diagnosis),
         verdict_text=_verdict_text(diagnosis),
         judged_alone=judged_alone(diagnosis),
@@ -208,7 +208,7 @@ def build_context(diagnosis: Diagnosis, manuals: Mapping[str, str], samples: Sam
         budget=budget_box(diagnosis, manuals),
         previous=previous_box(diagnosis.previous),
         causes=causes,
-        latent=latent_group(diagnosis),
+        assumed=assumed_group(diagnosis),
         prescription=prescription_box(diagnosis),
         proof=proof_box(diagnosis),
         workflow=workflow_steps(diagnosis),

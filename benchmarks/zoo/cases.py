@@ -209,7 +209,7 @@ class Built:
 
     @property
     def usable(self) -> bool:
-        """Whether it is asked of the expert: what costs nothing in this case too, since it may be listed as latent."""
+        """Whether it is asked of the expert: what costs nothing in this case too, since its harm may be assumed."""
         return self.status in ("fault", "control") or (self.status == "harmless" and self.before is not None)
 
     @property

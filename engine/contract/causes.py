@@ -70,7 +70,7 @@ class CauseReport(Contract):
     predicted_gain_db: float | None = Field(
         default=None,
         description="rise of the output's SQNR by the first remedy that recovers about the most, simulated; without "
-        "bounds, of a latent cause of what no quantizer makes, the most that there is",
+        "bounds, of assumed harm by what no quantizer makes, the most that there is",
     )
     predicted_low_db: float | None = None
     predicted_high_db: float | None = None

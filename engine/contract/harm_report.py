@@ -6,9 +6,9 @@ from pydantic import Field
 
 from quantmedic.engine.json_record import Contract
 
-#: ``proven``: the network is measurably worse, and a repair recovers some of it. ``latent``: no loss that matters is
-#: proven, and a repair recovers noise all the same. ``none``: a repair recovers next to nothing.
-Harm = Literal["proven", "latent", "none"]
+#: ``proven``: the network is measurably worse, and a repair recovers some of it. ``assumed``: no loss that matters
+#: is proven, and a repair recovers noise all the same. ``none``: a repair recovers next to nothing.
+Harm = Literal["proven", "assumed", "none"]
 
 
 class Undecided(Contract):

@@ -14,10 +14,10 @@ from quantmedic.engine.diagnosis.certainty import with_certainty
 from quantmedic.engine.diagnosis.harm import (
     Loss,
     as_if_harmed,
-    probed_gain_db,
+    gain_of_whole_db,
+    with_assumed,
     with_harm,
-    with_supposed,
-    without_idle,
+    without_harmless,
 )
 from quantmedic.engine.diagnosis.prediction import Prediction
 from quantmedic.engine.diagnosis.previous import PreviousCase, compare_with_previous, rank_tried
@@ -92,11 +92,11 @@ def make_diagnosis(
     if facts.model.is_twice_the_same:
         # What else the rules see is the model held against itself.
         results = [result for result in results if result.rule.id == SAME_MODEL or not result.findings]
-    supposed = with_supposed(results, base, facts)
-    suspects = settle(suspects_of(supposed, repairs), simulation, base)
+    assumed = with_assumed(results, base, facts)
+    suspects = settle(suspects_of(assumed, repairs), simulation, base)
     outcomes = remedy_outcomes(suspects, simulation, proof, base, facts)
     if (world := as_if_harmed(facts)) is not facts:
-        results = without_idle(supposed, results, outcomes, base)
+        results = without_harmless(assumed, results, outcomes, base)
         first, suspects = suspects, settle(suspects_of(results, repairs), simulation, base)
         # What is left of a cause has repairs of its own.
         same = {suspect.cause: outcomes[suspect.cause] for suspect in suspects if suspect in first}
@@ -104,8 +104,8 @@ def make_diagnosis(
     size = drop_class(facts.model.metric, base)
     shares = attribution.share_of_suspects(suspects) if attribution is not None else {}
     ranked = rank(suspects, outcomes, world, base, size, shares)
-    causes = absorb(ranked, outcomes, world, base, size, shares, repair, supposed=world is not facts)
-    loss = Loss(facts, size, base, sizes, probed_gain_db(simulation))
+    causes = absorb(ranked, outcomes, world, base, size, shares, repair, assumed=world is not facts)
+    loss = Loss(facts, size, base, sizes, gain_of_whole_db(simulation))
     causes = with_harm(causes, suspects, outcomes, loss)
     undecided = loss.why_undecided(causes, outcomes)
     past = compare_with_previous(previous, facts, base) if previous is not None else None

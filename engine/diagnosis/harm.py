@@ -1,4 +1,4 @@
-"""Harm by metric and by noise: what is proven, what the network withstands for now, and what is not decided."""
+"""Harm by metric and by noise: what is proven, what is assumed, and what is undecided."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,11 +25,11 @@ from quantmedic.engine.rules.rulebase import RuleBase
 
 #: Samples beyond which no number is proposed: few sets of labels are larger.
 MOST_LABELS = 100_000
-_ASSUMED = "model.harmed"
+_HARMED = "model.harmed"
 #: Repairs of the whole network, in the bits that it has, that show whether noise can be had back at all.
-PROBES = ("requantized", "best-range")
+OF_WHOLE = ("requantized", "best-range")
 #: The one that does what quantizing again with nothing changed does, but for the data that calibrate.
-ANEW = PROBES[:1]
+ANEW = OF_WHOLE[:1]
 
 
 def as_if_harmed(facts: CaseFacts) -> CaseFacts:
@@ -42,7 +42,7 @@ def as_if_harmed(facts: CaseFacts) -> CaseFacts:
     return facts.model_copy(update={"model": facts.model.model_copy(update={"harmed": True})})
 
 
-def with_supposed(results: Sequence[RuleResult], base: RuleBase, facts: CaseFacts) -> list[RuleResult]:
+def with_assumed(results: Sequence[RuleResult], base: RuleBase, facts: CaseFacts) -> list[RuleResult]:
     """The results of all rules, with the findings that only a harmed network would have."""
     world = as_if_harmed(facts)
     if world is facts:
@@ -54,33 +54,33 @@ def _join(own: RuleResult, other: RuleResult) -> RuleResult:
     known = set(map(_identity, own.findings))
     # That the network is harmed was not measured: it is no evidence.
     more = (
-        replace(found, evidence=tuple(e for e in found.evidence if e.fact != _ASSUMED))
+        replace(found, evidence=tuple(e for e in found.evidence if e.fact != _HARMED))
         for found in other.findings
         if _identity(found) not in known
     )
     return replace(own, findings=(*own.findings, *more))
 
 
-def without_idle(
-    supposed: Sequence[RuleResult],
+def without_harmless(
+    assumed: Sequence[RuleResult],
     results: Sequence[RuleResult],
     outcomes: Mapping[str, RemedyOutcomes],
     base: RuleBase,
 ) -> list[RuleResult]:
-    """The supposed results without those of causes whose repair recovers nothing: they are as good as not found.
+    """The assumed results without those of causes whose repair recovers nothing: they are as good as not found.
 
     Args:
-        supposed: From `with_supposed`.
-        results: Without suppositions.
+        assumed: From `with_assumed`.
+        results: Without assumptions.
         outcomes: What repairs recover, by cause.
         base: Holds the thresholds.
     """
     found = {_identity(f) for result in results for f in result.findings}
     kept = {cause for cause, outcome in outcomes.items() if is_recoverable(outcome, base)}
-    kept |= {result.rule.cause for result in supposed if _is_inferred(result.findings, base)}
+    kept |= {result.rule.cause for result in assumed if _is_inferred(result.findings, base)}
     return [
         replace(r, findings=tuple(f for f in r.findings if f.rule.cause in kept or _identity(f) in found))
-        for r in supposed
+        for r in assumed
     ]
 
 
@@ -119,14 +119,14 @@ def _upper_end(trial: TrialRecord | None) -> float:
 def _is_of_few_places(kind: str, gain_db: float, outcome: RemedyOutcomes, base: RuleBase) -> bool:
     """Beyond what so many quantizers make of evenly divided noise, it recovers enough to be worth a word."""
     left = 1.0 - outcome.reach.get(kind, 1.0)
-    return left > 0 and gain_db + to_decibels(left) >= base.threshold("latent_gain_db")
+    return left > 0 and gain_db + to_decibels(left) >= base.threshold("assumed_harm_gain_db")
 
 
-def probed_gain_db(simulation: SimulationRecord | None) -> float | None:
+def gain_of_whole_db(simulation: SimulationRecord | None) -> float | None:
     """The most that a repair of the whole network recovers for sure, whatever rules have a name for; by simulation."""
     if simulation is None or not is_faithful(simulation):
         return None
-    found = [predict(simulation, kind) for kind in PROBES]
+    found = [predict(simulation, kind) for kind in OF_WHOLE]
     return max((each.gain_db for each in found if each is not None and each.low_db > 0), default=None)
 
 
@@ -147,13 +147,13 @@ def _inferred_gain_db(cause: CauseReport) -> float:
 def _is_inferred(findings: Iterable[Finding], base: RuleBase) -> bool:
     """Enough is to be had, although no run can show it."""
     gain = unsimulated_gain_db(findings)
-    return gain is not None and gain >= base.threshold("latent_gain_db")
+    return gain is not None and gain >= base.threshold("assumed_harm_gain_db")
 
 
 def is_recoverable(outcome: RemedyOutcomes, base: RuleBase) -> bool:
     """A repair recovers enough to be worth a word, although no loss is proven."""
     gain = recoverable_db(outcome, base)
-    return gain is not None and gain >= base.threshold("latent_gain_db")
+    return gain is not None and gain >= base.threshold("assumed_harm_gain_db")
 
 
 def stands_out(gain_db: float, base: RuleBase) -> bool:
@@ -170,14 +170,14 @@ class Loss:
         size: Size of the drop.
         base: Holds the thresholds.
         sizes: Gives the samples that it takes to tell the drop from a given one; None where no metric was measured.
-        probed_db: What a repair of the whole network recovers; see `probed_gain_db`.
+        whole_db: What a repair of the whole network recovers; see `gain_of_whole_db`.
     """
 
     facts: CaseFacts
     size: DropClass | None
     base: RuleBase
     sizes: Callable[[float], SampleSizes | None]
-    probed_db: float | None = None
+    whole_db: float | None = None
 
     @property
     def is_proven(self) -> bool:
@@ -201,14 +201,14 @@ class Loss:
             return Undecided(
                 doubt=found.doubt, cause=found.cause, metric=metric.name, samples=metric.samples, most=MOST_LABELS
             )
-        latent: list[tuple[float, str | None]] = [
+        assumed: list[tuple[float, str | None]] = [
             (recoverable_db(outcomes[c.cause], self.base) or _inferred_gain_db(c), c.cause)
             for c in causes
-            if c.harm == "latent"
+            if c.harm == "assumed"
         ]
-        gain, cause = max(latent, default=(0.0, None), key=lambda found: found[0])
+        gain, cause = max(assumed, default=(0.0, None), key=lambda found: found[0])
         if not stands_out(gain, self.base):
-            gain, cause = self.probed_db or 0.0, None
+            gain, cause = self.whole_db or 0.0, None
         if not stands_out(gain, self.base) or self.is_excluded:
             return None
         metric = self.facts.model.metric
@@ -276,11 +276,11 @@ def _judge(cause: CauseReport, findings: Sequence[Finding], outcome: RemedyOutco
     harm, severity = _harm_of(outcome, loss), cause.severity
     more: dict[str, float | None] = {}
     if harm is None and not loss.is_proven and _is_inferred(findings, loss.base):
-        harm, more = "latent", {"predicted_gain_db": unsimulated_gain_db(findings)}
+        harm, more = "assumed", {"predicted_gain_db": unsimulated_gain_db(findings)}
     if not loss.is_proven and harm != "proven":
         stated = min((found.rule.severity for found in findings), key=SEVERITIES.index)
-        idle = harm is not None or (is_clean(loss.facts, loss.base) and not any(map(_is_harm, findings)))
-        severity = max("low", stated, key=SEVERITIES.index) if idle else stated
+        harmless = harm is not None or (is_clean(loss.facts, loss.base) and not any(map(_is_harm, findings)))
+        severity = max("low", stated, key=SEVERITIES.index) if harmless else stated
     return cause.model_copy(update={"harm": harm, "severity": severity, **more})
 
 
@@ -292,7 +292,7 @@ def _is_harm(finding: Finding) -> bool:
 def _order(cause: CauseReport) -> tuple[int, bool, bool]:
     """The most severe first, then what is to be had; of that, what a run showed before what can only be inferred."""
     inferred = cause.measured_gain_db is None and cause.predicted_low_db is None
-    return SEVERITIES.index(cause.severity), cause.harm != "latent", cause.harm == "latent" and inferred
+    return SEVERITIES.index(cause.severity), cause.harm != "assumed", cause.harm == "assumed" and inferred
 
 
 def _harm_of(outcome: RemedyOutcomes, loss: Loss) -> Harm | None:
@@ -305,7 +305,7 @@ def _harm_of(outcome: RemedyOutcomes, loss: Loss) -> Harm | None:
     if loss.is_proven or regains:
         return "none" if gain < loss.base.threshold("negligible_gain_db") else "proven"
     most = max(gain, recoverable_db(outcome, loss.base) or 0.0)
-    return "latent" if most >= loss.base.threshold("latent_gain_db") else "none"
+    return "assumed" if most >= loss.base.threshold("assumed_harm_gain_db") else "none"
 
 
 def _identity(finding: Finding) -> tuple[str, str]:

@@ -94,11 +94,11 @@ def absorb(
     carried: Mapping[str, float],
     repair: Callable[[Change, Prediction | None], CaseFacts],
     *,
-    supposed: bool,
+    assumed: bool,
 ) -> tuple[CauseReport, ...]:
     """Move findings under the cause whose repair makes them vanish; what stays is a cause of its own, ranked anew.
 
-    Of a harm that is only ``supposed`` one name is enough: noise that a network withstands is not told twice.
+    If harm is only ``assumed``, one cause is reported, not every other name of it.
     """
     absorbed: set[tuple[str, str]] = set()
     absorbs: dict[str, tuple[Explained, ...]] = {}
@@ -128,7 +128,7 @@ def absorb(
     causes = [cause.model_copy(update={"absorbs": absorbs.get(cause.cause, ())}) for cause, _ in kept]
     gone = [(cause, s) for (cause, s), (_, own) in zip(ranked, left, strict=True) if not own]
     best = max((_gain(outcomes[c.cause]) for c in causes), default=0.0)
-    others = _other_names(gone, outcomes, base, carried, best) if not supposed else []
+    others = _other_names(gone, outcomes, base, carried, best) if not assumed else []
     others = [cause.model_copy(update={"explained_by": _explainer(cause, absorbs)}) for cause in others]
     return tuple(sorted([*others, *causes], key=lambda cause: SEVERITIES.index(cause.severity)))
 

@@ -24,7 +24,7 @@ from quantmedic.engine.case.proof import ProofRecord
 from quantmedic.engine.case.records import Case, RunRecord, SimulationRecord
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.diagnosis.budget_lines import NOTABLE
-from quantmedic.engine.diagnosis.harm import ANEW, PROBES, as_if_harmed, is_clean, with_supposed
+from quantmedic.engine.diagnosis.harm import ANEW, OF_WHOLE, as_if_harmed, is_clean, with_assumed
 from quantmedic.engine.diagnosis.inspection import Inspection
 from quantmedic.engine.diagnosis.suspects import (
     Repair,
@@ -188,7 +188,7 @@ def _with_budget(
 
 def _probe(case: Case, facts: CaseFacts, run: Callable[[Change], RunRecord]) -> dict[str, RunRecord]:
     """Runs of the repairs that show whether noise can be had back."""
-    return {repair.kind: run(repair.change) for repair in general_repairs(PROBES, case, facts)}
+    return {repair.kind: run(repair.change) for repair in general_repairs(OF_WHOLE, case, facts)}
 
 
 def _probe_anew(case: Case, facts: CaseFacts, run: Callable[[Change], RunRecord]) -> dict[str, RunRecord]:
@@ -320,7 +320,7 @@ def _with_proof(case: Case, record: ProofRecord) -> Case:
 
 
 def _suspects(case: Case, facts: CaseFacts, base: RuleBase) -> list[Suspect]:
-    results = with_supposed(evaluate(base, facts), base, facts)
+    results = with_assumed(evaluate(base, facts), base, facts)
     return suspects_of(results, Repairer(base, case, facts))
 
 

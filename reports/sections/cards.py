@@ -145,7 +145,7 @@ class CauseCard:
     name: Annotated[str, "what it is called: the name of the leading rule"]
     severity: Annotated[str, "high, medium, low or info"]
     harm: Annotated[str, "what it costs now, in a few words; empty where that was not measured"]
-    latent: Annotated[bool, "no loss is proven, and its repair recovers noise"]
+    assumed: Annotated[bool, "no loss is proven, and its repair recovers noise"]
     confidence: Annotated[str, "probability that the cause is real, as percent"]
     scope: Annotated[str, "how much it concerns: '9 layers', 'representative', 'model'"]
     message: Annotated[str, "what is wrong, one sentence"]
@@ -192,7 +192,7 @@ def _cause_card(rank: int, cause: CauseReport, diagnosis: Diagnosis, pages: set[
         name=name(cause.shown),
         severity=cause.severity,
         harm=harm_text(cause, diagnosis),
-        latent=cause.harm == "latent",
+        assumed=cause.harm == "assumed",
         confidence=f"{100 * cause.confidence:.0f} %",
         scope=_scope_text(cause),
         message=visible(cause.message.strip(), 600),

@@ -12,8 +12,8 @@ from quantmedic.engine.gate.budget import rounded_up
 from quantmedic.engine.metrics.kinds import is_share
 from quantmedic.reports.text import capital, count, decibels, loss_word, metric_change, metric_label, number, percent
 
-HARMS: Mapping[Harm, str] = {"proven": "costs accuracy", "latent": "no accuracy cost yet", "none": "costs nothing"}
-#: Of a latent cause where it is open whether the network withstands it.
+HARMS: Mapping[Harm, str] = {"proven": "costs accuracy", "assumed": "no accuracy cost yet", "none": "costs nothing"}
+#: Of a cause of assumed harm where it is open whether the network withstands it.
 OPEN = "undecided"
 #: Where no metric was measured, harm is seen in the outputs.
 HARMFUL = "harms the outputs"
@@ -24,7 +24,7 @@ DECIDE = "A task metric would decide: give a validation set with labels."
 
 
 @dataclass(frozen=True)
-class LatentGroup:
+class AssumedGroup:
     """Causes that no proven loss comes from."""
 
     title: Annotated[str, "what these causes have in common"]
@@ -113,33 +113,33 @@ def harm_text(cause: CauseReport, diagnosis: Diagnosis) -> str:
     """What the cause costs now, in two or three words; empty where that was not measured."""
     if cause.harm is None:
         return ""
-    if cause.harm == "latent" and diagnosis.verdict == "undecided":
+    if cause.harm == "assumed" and diagnosis.verdict == "undecided":
         return OPEN
     if cause.harm == "proven" and diagnosis.evidence_strength.statement != "proven":
         return HARMFUL
     return HARMS[cause.harm]
 
 
-def latent_group(diagnosis: Diagnosis) -> LatentGroup | None:
-    """What stands above the latent causes; None where there are none."""
-    if not any(cause.harm == "latent" for cause in diagnosis.causes):
+def assumed_group(diagnosis: Diagnosis) -> AssumedGroup | None:
+    """What stands above the causes of assumed harm; None where there are none."""
+    if not any(cause.harm == "assumed" for cause in diagnosis.causes):
         return None
     if diagnosis.verdict == "undecided":
-        return LatentGroup(OPEN, "Whether this noise costs accuracy is open.", folded=False)
+        return AssumedGroup(OPEN, "Whether this noise costs accuracy is open.", folded=False)
     text = "These causes add noise, but no loss that matters is proven. A more sensitive task may need their repair."
-    return LatentGroup(HARMS["latent"], text, folded=True)
+    return AssumedGroup(HARMS["assumed"], text, folded=True)
 
 
 def withstood_text(diagnosis: Diagnosis) -> str:
     """What repairs would gain on a healthy network, as a sentence; empty where nothing."""
-    latent = [cause for cause in diagnosis.causes if cause.harm == "latent"]
-    gains = [cause.measured_gain_db or cause.predicted_gain_db or 0.0 for cause in latent]
+    assumed = [cause for cause in diagnosis.causes if cause.harm == "assumed"]
+    gains = [cause.measured_gain_db or cause.predicted_gain_db or 0.0 for cause in assumed]
     if not gains:
         return ""
-    many = len(latent) > 1
+    many = len(assumed) > 1
     adds = "add noise but cost" if many else "adds noise but costs"
     repair = "the best repair" if many else "repairing it"
-    return f"{count(len(latent), 'cause')} {adds} no accuracy yet; {repair} would gain {decibels(max(gains))}."
+    return f"{count(len(assumed), 'cause')} {adds} no accuracy yet; {repair} would gain {decibels(max(gains))}."
 
 
 def undecided_text(found: Undecided, metrics: MetricFacts) -> str:

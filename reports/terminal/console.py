@@ -196,7 +196,7 @@ def _cause_lines(context: ReportContext, paint: Paint) -> Iterator[str]:
 def _cause_block(card: CauseCard, paint: Paint, file: str) -> Iterator[str]:
     parts = [f"{card.rank}  {card.code} {visible(card.name, NAME_LIMIT)}", card.severity, card.scope]
     parts += [f"confidence {card.confidence}"]
-    parts += [card.harm] if card.latent else []
+    parts += [card.harm] if card.assumed else []
     parts += [gain_phrase(gain) for gain in card.gains]
     fits = len("   ".join(parts)) <= WIDTH
     head = parts if fits else parts[:3]

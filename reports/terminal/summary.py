@@ -80,7 +80,7 @@ def gain_phrase(gain: Gain) -> str:
 
 def _origin_lines(context: ReportContext) -> Iterator[str]:
     """Where the noise comes from, unless none matters or what was measured says nothing."""
-    if context.budget is not None and context.verdict != "healthy" and not context.doubted:
+    if context.budget is not None and context.verdict != "healthy" and not context.in_doubt:
         yield from short_budget_lines(context.budget)
 
 
@@ -189,7 +189,7 @@ def _other_lines(context: ReportContext, paint: Paint, room: int) -> Iterator[st
 
 def _cause_lines(card: CauseCard, paint: Paint, most: int) -> Iterator[str]:
     where = f" at {visible(card.scope, NAME_LIMIT)}" if card.scope else ""
-    harm = f", {card.harm}" if card.latent else ""
+    harm = f", {card.harm}" if card.assumed else ""
     gain = "".join(f", {each.kind} {INTERVAL.sub('', each.text)}" for each in card.gains[:1])
     named = f"{card.severity:<6} {card.code} {visible(card.name, NAME_LIMIT)}{where}"
     start = f"{named}{harm}{gain}, confidence {card.confidence}"

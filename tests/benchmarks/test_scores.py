@@ -74,7 +74,7 @@ def test_silence_is_a_report_that_lists_nothing() -> None:
     heard = [
         fault(said("x", severity="medium", verdict="undecided")),
         fault(Said("healthy", (Cause("x", "low", 0.8, gain_db=8.0),))),
-        fault(Said("healthy", (Cause("x", "low", 0.8, harm="latent"),))),
+        fault(Said("healthy", (Cause("x", "low", 0.8, harm="assumed"),))),
         fault(said(verdict="undecided", undecided_db=8.0)),
         fault(said(verdict="degraded", budget=large)),
     ]
@@ -138,8 +138,8 @@ def test_a_cause_is_kept_with_its_rule_and_what_it_absorbs() -> None:
         {"cause": "x", "severity": "low", "confidence": 0.5, "rules": ["W006", "W007"], "absorbs": [{"name": "y"}] * 2},
     ]
     assert causes_of(report) == (Cause("x", "low", 0.5, "W006", ("y",)),)
-    gains = {"measured_gain_db": None, "predicted_gain_db": 3.0, "harm": "latent"}
-    assert causes_of([{**report[0], **gains}]) == (Cause("x", "low", 0.5, "W006", ("y",), 3.0, "latent"),)
+    gains = {"measured_gain_db": None, "predicted_gain_db": 3.0, "harm": "assumed"}
+    assert causes_of([{**report[0], **gains}]) == (Cause("x", "low", 0.5, "W006", ("y",), 3.0, "assumed"),)
 
 
 def test_a_row_is_the_same_after_it_was_stored() -> None:

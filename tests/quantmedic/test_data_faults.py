@@ -166,7 +166,7 @@ def check_is_told(diagnosis: Diagnosis, expected: str, verdict: Verdict) -> None
     if verdict == "degraded":
         found = weighty(diagnosis)
     else:
-        assert [cause.harm for cause in diagnosis.causes[:1]] == ["latent"] and weighty(diagnosis) == []
+        assert [cause.harm for cause in diagnosis.causes[:1]] == ["assumed"] and weighty(diagnosis) == []
     assert found[:1] == [expected]
     assert set(found) & DATA_CAUSES == {expected}
 

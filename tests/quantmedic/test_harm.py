@@ -41,8 +41,8 @@ def diagnosed(models: tuple[Path, Path], labelled: int, *, labels: bool = True) 
     ("wide", "labelled", "verdict", "harm"),
     [
         pytest.param(1.0, 100, "healthy", [], id="nothing is to be had, whatever few samples leave open"),
-        pytest.param(8.0, 4000, "healthy", [("low", "latent")], id="the interval excludes a loss that matters"),
-        pytest.param(8.0, 100, "undecided", [("low", "latent")], id="the interval holds both"),
+        pytest.param(8.0, 4000, "healthy", [("low", "assumed")], id="the interval excludes a loss that matters"),
+        pytest.param(8.0, 100, "undecided", [("low", "assumed")], id="the interval holds both"),
         pytest.param(40.0, 100, "degraded", [("high", "proven")], id="the loss is proven"),
     ],
 )
@@ -105,7 +105,7 @@ def test_what_is_withstood_takes_one_line_and_is_folded(pairs: dict[float, tuple
     assert "do this first" not in render_console(found).lower() and found.prescription is None
     quantmedic.write_report(found, tmp_path)
     page = (tmp_path / "index.html").read_text(encoding="utf-8")
-    assert '<details id="latent"><summary>input-range-of-other-data, predicted +' in page
+    assert '<details id="assumed"><summary>input-range-of-other-data, predicted +' in page
     assert "1 cause adds noise but costs no accuracy yet; repairing it would gain" in page
     assert "low · no accuracy cost yet" in (tmp_path / "report.md").read_text(encoding="utf-8")
 
@@ -135,4 +135,4 @@ def test_undecided_fails_a_gate_only_where_the_policy_asks(
 def test_report_json_holds_what_is_open(pairs: dict[float, tuple[Path, Path]]) -> None:
     report = json.loads(render_json(diagnosed(pairs[8.0], 100)))
     assert report["verdict"] == "undecided" and report["undecided"]["limit"] == 0.015
-    assert [cause["harm"] for cause in report["causes"]] == ["latent"]
+    assert [cause["harm"] for cause in report["causes"]] == ["assumed"]

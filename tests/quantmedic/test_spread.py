@@ -12,7 +12,7 @@ from onnx import numpy_helper
 import quantmedic
 from quantmedic.api.inspection import inspect
 from quantmedic.engine.case.records import Case
-from quantmedic.engine.diagnosis.harm import with_supposed
+from quantmedic.engine.diagnosis.harm import with_assumed
 from quantmedic.engine.diagnosis.prediction import predict
 from quantmedic.engine.diagnosis.prescription import code_of
 from quantmedic.engine.diagnosis.suspects import PREFERENCE_DB, Repairer, Suspect, suspects_of
@@ -66,7 +66,7 @@ def case(patient: tuple[Path, Path]) -> Case:
 
 def suspect(case: Case) -> Suspect:
     facts = inspect(case).facts
-    found = suspects_of(with_supposed(evaluate(BASE, facts), BASE, facts), Repairer(BASE, case, facts))
+    found = suspects_of(with_assumed(evaluate(BASE, facts), BASE, facts), Repairer(BASE, case, facts))
     return next(each for each in found if each.cause == "over-clipped-activations")
 
 

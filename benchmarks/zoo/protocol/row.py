@@ -11,7 +11,7 @@ SERIOUS = ("high", "medium")
 NOTABLE_SHARE = 0.2
 #: A line of the budget names so many places in words; the places of a longer one are not assigned.
 NAMED_PLACES = 3
-#: A cause of low severity is heard where it says that its repair recovers so much, or that its harm is latent.
+#: A cause of low severity is heard where it says that its repair recovers so much, or that its harm is assumed.
 HEARD_DB = 1.0
 #: Causes, layers and lines of the budget that a row keeps.
 KEPT = 6
@@ -24,7 +24,7 @@ class Cause:
     Attributes:
         absorbs: Names of findings that its card lists as following from it.
         gain_db: What its repair recovers, measured or else predicted.
-        harm: proven, latent or none, where the report says so.
+        harm: proven, assumed or none, where the report says so.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Cause:
     def is_heard(self) -> bool:
         """It is serious, or it says what is to be had; the bare name of something that may be is neither."""
         if self.harm:
-            return self.is_serious or self.harm in ("proven", "latent")
+            return self.is_serious or self.harm in ("proven", "assumed")
         return self.is_serious or (self.gain_db or 0.0) >= HEARD_DB
 
 
@@ -174,7 +174,7 @@ class Row:
 
     @property
     def is_harmless(self) -> bool:
-        """A fault that costs nothing in this case: it should be listed as latent at most."""
+        """A fault that costs nothing in this case: it should be listed as assumed harm at most."""
         return not self.is_control and not self.to_be_found
 
     @property

@@ -20,7 +20,7 @@ from quantmedic.engine.diagnosis.harm import (
     as_if_harmed,
     recoverable_db,
     unsimulated_gain_db,
-    without_idle,
+    without_harmless,
 )
 from quantmedic.engine.diagnosis.prediction import Prediction
 from quantmedic.engine.formulas.power import sizes_of_counts
@@ -119,8 +119,8 @@ def test_what_no_quantizer_makes_is_to_be_had_by_who_shows_it(share: float) -> N
     assert unsimulated_gain_db([finding]) == pytest.approx(-10 * math.log10(1 - share))
     assert unsimulated_gain_db([replace(finding, evidence=(other,))]) is None
     results = [RuleResult(rule, (finding,), (), 1, False)]
-    kept = without_idle(results, [replace(results[0], findings=())], {}, BASE)
-    least = BASE.threshold("latent_gain_db")
+    kept = without_harmless(results, [replace(results[0], findings=())], {}, BASE)
+    least = BASE.threshold("assumed_harm_gain_db")
     assert bool(kept[0].findings) == (-10 * math.log10(1 - share) >= least)
 
 
