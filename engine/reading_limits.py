@@ -126,29 +126,4 @@ TOKENIZER_SECONDS = Limit("tokenizer_seconds", "the tokenizer of a language mode
 TOKENIZER_BYTES = Limit("tokenizer_bytes", "the tokenizer of a language model", "bytes", 2 << 30)
 
 #: All of them, as the manual lists them.
-LIMITS = (
-    TEXT_BYTES,
-    YAML_BYTES,
-    YAML_VALUES,
-    POLICY_BYTES,
-    POLICY_DEPTH,
-    JSON_LISTS,
-    CASE_BYTES,
-    ARRAY_BYTES,
-    IMAGE_PIXELS,
-    ONNX_BYTES,
-    LITERT_BYTES,
-    IR_BYTES,
-    EVENT_BYTES,
-    ZIP_TABLE_BYTES,
-    SAMPLES,
-    LABEL_ROWS,
-    IMPORTED_LAYERS,
-    DEPTH,
-    DIGITS,
-    THREADS,
-    RUN_SECONDS,
-    LOG_SECONDS,
-    TOKENIZER_SECONDS,
-    TOKENIZER_BYTES,
-)
+LIMITS = tuple(limit for limit in [*globals().values()] if isinstance(limit, Limit))

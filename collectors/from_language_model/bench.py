@@ -14,7 +14,7 @@ from quantmedic.collectors.from_language_model.runs import Run
 from quantmedic.collectors.from_language_model.scores import Head, Scores
 from quantmedic.collectors.from_language_model.simulation import Simulation
 from quantmedic.collectors.from_language_model.tokens import spans_of
-from quantmedic.engine.metrics.paired import relative_drop_interval
+from quantmedic.engine.metrics.paired import drop_interval
 
 Floats = NDArray[np.float64]
 #: A trial takes every fourth text, but so many at least and at most.
@@ -54,7 +54,7 @@ class Gain:
             return cls(None)
         if len(before) == 1:
             return cls(float(1 - after.sum() / before.sum()))
-        return cls(*relative_drop_interval(before, after, higher_is_better=True))
+        return cls(*drop_interval(before, after, higher_is_better=True, relative=True))
 
 
 @dataclass(frozen=True)

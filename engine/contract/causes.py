@@ -7,18 +7,8 @@ from quantmedic.engine.contract.advised_remedies import Advice, Withheld
 from quantmedic.engine.contract.harm_report import Harm
 from quantmedic.engine.contract.previous_report import Tried
 from quantmedic.engine.json_record import Contract
+from quantmedic.engine.rules.evaluate import Evidence
 from quantmedic.engine.rules.rule import SERIOUS, Severity
-
-
-class EvidenceRow(Contract):
-    """A fact's value against the threshold that it was compared with."""
-
-    fact: str
-    value: object
-    comparison: str = Field(description="operator of the rule; 'shown' where the value is context, not compared")
-    threshold: object
-    source: str | None = Field(default=None, description="where the threshold comes from")
-    subject: str = Field(description="layer, tensor, data set or output that the value was measured on")
 
 
 class LayerName(Contract):
@@ -66,7 +56,7 @@ class CauseReport(Contract):
         "remedy covers",
     )
     message: str
-    evidence: tuple[EvidenceRow, ...]
+    evidence: tuple[Evidence, ...]
     predicted_gain_db: float | None = Field(
         default=None,
         description="rise of the output's SQNR by the first remedy that recovers about the most, simulated; without "

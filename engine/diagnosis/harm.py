@@ -51,12 +51,12 @@ def with_assumed(results: Sequence[RuleResult], base: RuleBase, facts: CaseFacts
 
 
 def _join(own: RuleResult, other: RuleResult) -> RuleResult:
-    known = set(map(_identity, own.findings))
+    known = {found.key for found in own.findings}
     # That the network is harmed was not measured: it is no evidence.
     more = (
         replace(found, evidence=tuple(e for e in found.evidence if e.fact != _HARMED))
         for found in other.findings
-        if _identity(found) not in known
+        if found.key not in known
     )
     return replace(own, findings=(*own.findings, *more))
 
@@ -75,12 +75,11 @@ def without_harmless(
         outcomes: What repairs recover, by cause.
         base: Holds the thresholds.
     """
-    found = {_identity(f) for result in results for f in result.findings}
+    found = {f.key for result in results for f in result.findings}
     kept = {cause for cause, outcome in outcomes.items() if is_recoverable(outcome, base)}
     kept |= {result.rule.cause for result in assumed if _is_inferred(result.findings, base)}
     return [
-        replace(r, findings=tuple(f for f in r.findings if f.rule.cause in kept or _identity(f) in found))
-        for r in assumed
+        replace(r, findings=tuple(f for f in r.findings if f.rule.cause in kept or f.key in found)) for r in assumed
     ]
 
 
@@ -306,7 +305,3 @@ def _harm_of(outcome: RemedyOutcomes, loss: Loss) -> Harm | None:
         return "none" if gain < loss.base.threshold("negligible_gain_db") else "proven"
     most = max(gain, recoverable_db(outcome, loss.base) or 0.0)
     return "assumed" if most >= loss.base.threshold("assumed_harm_gain_db") else "none"
-
-
-def _identity(finding: Finding) -> tuple[str, str]:
-    return finding.rule.id, finding.subject

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from quantmedic.engine.case.facts import CaseFacts, LayerFacts, OperandFacts, SourceFacts, TensorFacts
-from quantmedic.engine.contract.causes import CauseReport, EvidenceRow, Explained, LayerName
+from quantmedic.engine.contract.causes import CauseReport, Explained, LayerName
 from quantmedic.engine.contract.diagnosis import DropClass
 from quantmedic.engine.diagnosis.advice import advise
 from quantmedic.engine.diagnosis.harm import recoverable_db
@@ -103,10 +103,10 @@ def absorb(
     absorbed: set[tuple[str, str]] = set()
     absorbs: dict[str, tuple[Explained, ...]] = {}
     for place, (cause, suspect) in enumerate(ranked):
-        later = [f for _, other in ranked[place + 1 :] for f in other.findings if _identity(f) not in absorbed]
+        later = [f for _, other in ranked[place + 1 :] for f in other.findings if f.key not in absorbed]
         if not _is_spread(suspect):  # data may spoil a layer, but no layer spoils data
             later = [f for f in later if f.rule.scope != "dataset"]
-        own = [f for f in suspect.findings if _identity(f) not in absorbed]
+        own = [f for f in suspect.findings if f.key not in absorbed]
         outcome = outcomes[cause.cause]
         # No grid repairs what operators compute otherwise.
         later = [f for f in later if f.rule.family != "runtime"]
@@ -118,12 +118,12 @@ def absorb(
         if outcome.gain_db is not None and outcome.gain_db < base.threshold("negligible_gain_db"):
             continue  # What recovers nothing explains nothing.
         standing = _still_there(evaluate(base, repair(outcome.change, outcome.alone)))
-        explained = [f for f in later if _identity(f) not in standing]
-        absorbed |= {_identity(f) for f in explained}
+        explained = [f for f in later if f.key not in standing]
+        absorbed |= {f.key for f in explained}
         absorbs[cause.cause] = tuple(
             Explained(rule=f.rule.id, name=f.rule.name, subject=f.subject, message=f.message) for f in explained
         )
-    left = [(s, tuple(f for f in s.findings if _identity(f) not in absorbed)) for _, s in ranked]
+    left = [(s, tuple(f for f in s.findings if f.key not in absorbed)) for _, s in ranked]
     kept = rank([replace(s, findings=own) for s, own in left if own], outcomes, facts, base, size, carried)
     causes = [cause.model_copy(update={"absorbs": absorbs.get(cause.cause, ())}) for cause, _ in kept]
     gone = [(cause, s) for (cause, s), (_, own) in zip(ranked, left, strict=True) if not own]
@@ -228,14 +228,9 @@ def _is_one_place(suspect: Suspect) -> bool:
     return len({f.layer for f in suspect.findings}) == 1 and suspect.findings[0].layer is not None
 
 
-def _identity(finding: Finding) -> tuple[str, str]:
-    return finding.rule.id, finding.subject
-
-
 def _still_there(results: list[RuleResult]) -> set[tuple[str, str]]:
     """Findings that are still there on the repaired facts, or that cannot be judged on them."""
-    fired = {(f.rule.id, f.subject) for result in results for f in result.findings}
-    return fired | {(u.rule.id, u.subject) for result in results for u in result.unknown}
+    return {each.key for result in results for each in (*result.findings, *result.unknown)}
 
 
 def cause_report(
@@ -262,7 +257,7 @@ def cause_report(
         layers=tuple(_layer_name(name, names) for name in layers),
         feeders=tuple(_layer_name(name, names) for name in feeders),
         message=lead.message,
-        evidence=tuple(_evidence_row(e) for finding in ordered for e in _told_once(finding.evidence)),
+        evidence=tuple(e for finding in ordered for e in _told_once(finding.evidence)),
         remedies=remedies,
         withheld=withheld,
         manual=f"manual/{lead.rule.id}",
@@ -303,7 +298,7 @@ def _excess(finding: Finding) -> float:
         (
             abs(e.value - e.threshold) / (abs(e.threshold) or 1.0)
             for e in finding.evidence
-            if e.op in ("gt", "ge", "lt", "le") and is_number(e.value) and is_number(e.threshold)
+            if e.comparison in ("gt", "ge", "lt", "le") and is_number(e.value) and is_number(e.threshold)
         ),
         default=0.0,
     )
@@ -313,22 +308,7 @@ def _told_once(evidence: Sequence[Evidence]) -> list[Evidence]:
     """Measurements; several ways to the same verdict may rest on one and the same."""
     told: list[Evidence] = []
     for own in evidence:
-        if _tells(own) and own not in told:
+        # A measurement, not a selector: neither "is measured" nor the subject's own name.
+        if own.comparison != "known" and own.value != own.subject and own not in told:
             told.append(own)
     return told
-
-
-def _tells(evidence: Evidence) -> bool:
-    """A measurement, not a selector: neither "is measured" nor the subject's own name."""
-    return evidence.op != "known" and evidence.value != evidence.subject
-
-
-def _evidence_row(evidence: Evidence) -> EvidenceRow:
-    return EvidenceRow(
-        fact=evidence.fact,
-        value=evidence.value,
-        comparison=evidence.op,
-        threshold=evidence.threshold,
-        source=evidence.source,
-        subject=evidence.subject,
-    )

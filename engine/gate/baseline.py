@@ -81,7 +81,7 @@ def headline(finding: Finding) -> Headline | None:
 
     That none was counted of what may not be there is no figure of the finding.
     """
-    rows = (headline_of(e.fact, e.op, e.value, e.threshold) for e in finding.evidence)
+    rows = (headline_of(e.fact, e.comparison, e.value, e.threshold) for e in finding.evidence)
     return next((row for row in rows if row is not None and (row.value, row.threshold) != (0, 0)), None)
 
 

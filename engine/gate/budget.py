@@ -159,8 +159,8 @@ def _measure_drop(budget: Budget, metric: MetricFacts, floats: Tally, quantized:
     assert budget.max_drop is not None
     limit, samples, confidence = budget.max_drop, len(floats), budget.confidence
     higher, kind, relative = bool(metric.higher_is_better), kind_of(metric.name), budget.drop_unit == "percent"
-    interval = kind.relative_drop_interval if relative else kind.drop_interval
-    found = interval(floats, quantized, higher_is_better=higher, confidence=confidence, seed=seed)
+    asked = {"higher_is_better": higher, "relative": relative}
+    found = kind.drop_interval(floats, quantized, **asked, confidence=confidence, seed=seed)
     scale, unit = _unit(budget)
     value, low, high = (scale * end + 0.0 for end in found)  # no negative zero
     numbers = kind.defined_numbers(floats, quantized)

@@ -288,7 +288,7 @@ class _Gate:
         return [
             (finding, causes[finding.rule.cause])
             for finding in self._fired
-            if finding.rule.cause in causes and _finding_key(finding) not in self._explainers
+            if finding.rule.cause in causes and finding.key not in self._explainers
         ]
 
     @cached_property
@@ -301,7 +301,7 @@ class _Gate:
         """
         found = [self._checked_finding(finding, cause) for finding, cause in self._listed]
         speaking = {f.cause for f in found if f.gated or f.exemption is not None}
-        explained = ((finding, self._explainers.get(_finding_key(finding))) for finding in self._fired)
+        explained = ((finding, self._explainers.get(finding.key)) for finding in self._fired)
         hidden = [
             self._checked_finding(f, cause)
             for f, cause in explained
@@ -385,7 +385,7 @@ class _Gate:
 
     def _status(self, finding: Finding, lead: Headline | None) -> tuple[FindingStatus, float | None]:
         """New, worse or known, and the value in the baseline; worse by the fact that the baseline holds."""
-        known = self._known.get(_finding_key(finding))
+        known = self._known.get(finding.key)
         if known is None:
             return "new", None
         if lead is None or lead.fact != known.fact:
@@ -461,8 +461,8 @@ def gone_findings(
         renamed: Gives the present name of a subject: ``Baseline.renamer_for``.
         results: What all rules say now.
     """
-    fired = {_finding_key(finding) for result in results for finding in result.findings}
-    unknown = {(u.rule.id, u.subject) for result in results for u in result.unknown}
+    fired = {finding.key for result in results for finding in result.findings}
+    unknown = {u.key for result in results for u in result.unknown}
     in_force = {result.rule.id for result in results}
     gone: list[KnownFinding] = []
     unjudged: list[KnownFinding] = []
@@ -471,10 +471,6 @@ def gone_findings(
         if key not in fired:
             (unjudged if known.rule not in in_force or key in unknown else gone).append(known)
     return gone, unjudged
-
-
-def _finding_key(finding: Finding) -> tuple[str, str]:
-    return finding.rule.id, finding.subject
 
 
 def _less_severe(*severities: Severity) -> Severity:

@@ -71,7 +71,14 @@ class MetricKind:
         return tuple(own[known] for own in found)
 
     def drop_interval(
-        self, floats: Tally, quantized: Tally, *, higher_is_better: bool, confidence: float = 0.95, seed: int = 0
+        self,
+        floats: Tally,
+        quantized: Tally,
+        *,
+        higher_is_better: bool,
+        relative: bool = False,
+        confidence: float = 0.95,
+        seed: int = 0,
     ) -> Interval:
         """Drop of the metric and its confidence interval; positive means worse.
 
@@ -83,36 +90,20 @@ class MetricKind:
             floats: What was kept of the float model, at least one sample.
             quantized: The same of the quantized model on the same samples.
             higher_is_better: Direction of the metric.
+            relative: The drop over the magnitude of the float model's metric.
             confidence: Coverage of the interval.
             seed: Seed of the bootstrap.
         """
         if pair := self.defined_numbers(floats, quantized):
             if not len(pair[0]):
                 return _UNDEFINED
-            return paired.drop_interval(
-                *pair, higher_is_better=higher_is_better, root=self.root, confidence=confidence, seed=seed
-            )
+            asked = {"higher_is_better": higher_is_better, "relative": relative, "root": self.root}
+            return paired.drop_interval(*pair, **asked, confidence=confidence, seed=seed)
         if self.is_share and floats.equals(quantized):
             low, high = paired.score_interval(0, 0, len(floats), confidence)
-            return 0.0, float(low), float(high)
-        found = self._resample(np.subtract, (floats, quantized), confidence, seed)
-        return paired.worse_is_positive(found, higher_is_better)
-
-    def relative_drop_interval(
-        self, floats: Tally, quantized: Tally, *, higher_is_better: bool, confidence: float = 0.95, seed: int = 0
-    ) -> Interval:
-        """Drop over the magnitude of the float model's metric, and its interval; see `drop_interval`."""
-        if pair := self.defined_numbers(floats, quantized):
-            if not len(pair[0]):
-                return _UNDEFINED
-            return paired.relative_drop_interval(
-                *pair, higher_is_better=higher_is_better, root=self.root, confidence=confidence, seed=seed
-            )
-        if self.is_share and floats.equals(quantized):
-            low, high = paired.score_interval(0, 0, len(floats), confidence)
-            level = abs(self.value(floats))
+            level = abs(self.value(floats)) if relative else 1.0
             return 0.0, float(low) / level, float(high) / level
-        found = self._resample(lambda a, b: (a - b) / np.abs(a), (floats, quantized), confidence, seed)
+        found = self._resample(_relative if relative else np.subtract, (floats, quantized), confidence, seed)
         return paired.worse_is_positive(found, higher_is_better)
 
     def value_interval(self, tally: Tally, *, confidence: float = 0.95, seed: int = 0) -> tuple[float, float]:
@@ -134,6 +125,10 @@ class MetricKind:
             confidence=confidence,
             seed=seed,
         )
+
+
+def _relative(floats: Floats, quantized: Floats) -> Floats:
+    return (floats - quantized) / np.abs(floats)
 
 
 KINDS = {

@@ -31,6 +31,7 @@ def drop_interval(
     quantized: Floats,
     *,
     higher_is_better: bool,
+    relative: bool = False,
     root: bool = False,
     confidence: float = 0.95,
     seed: int = 0,
@@ -41,48 +42,31 @@ def drop_interval(
     over samples (Hall 1988): its quantiles are those of drop over standard error, so that skewed differences do not
     favour one end. Differences that are all equal, those of one sample among them, have an interval without width.
 
+    The relative drop of zeros and ones, where 1 is right, has the interval of the drop over the measured metric: what
+    is lost was right before, so that the chance of the metric itself only takes from the spread at a given relative
+    drop. All others get the bootstrap of the ratio; where the metric is a root, of the ratio of its squares.
+
     Args:
         floats: Metric of the float model, one value per sample.
         quantized: Metric of the quantized model on the same samples.
         higher_is_better: Direction of the metric.
+        relative: The drop over the magnitude of the float model's metric, which must not be 0.
         root: The metric is the square root of the mean (rmse, given squared errors).
         confidence: Coverage of the interval.
         seed: Seed of the bootstrap.
     """
-    if not root and is_binary(floats, quantized):
+    if not root and is_binary(floats, quantized) and (higher_is_better or not relative):
         losses, gains = discordant(floats, quantized)
         low, high = score_interval(losses, gains, len(floats), confidence)
-        found = (losses - gains) / len(floats), float(low), float(high)
+        level = float(floats.mean()) if relative else 1.0
+        found = (losses - gains) / len(floats) / level, float(low) / level, float(high) / level
+    elif relative:
+        found = _bootstrap(floats, quantized, _relative_drop, confidence, seed)
+        if root:  # 1 - √(b / a), where 1 - b / a was found
+            drop, low, high = (1 - math.sqrt(max(1 - value, 0.0)) for value in found)
+            found = drop, low, high
     else:
         found = _bootstrap(floats, quantized, _difference_of_roots if root else _difference_of_means, confidence, seed)
-    return worse_is_positive(found, higher_is_better)
-
-
-def relative_drop_interval(
-    floats: Floats,
-    quantized: Floats,
-    *,
-    higher_is_better: bool,
-    root: bool = False,
-    confidence: float = 0.95,
-    seed: int = 0,
-) -> tuple[float, float, float]:
-    """Drop over the magnitude of the float model's metric, and its confidence interval; positive means worse.
-
-    Of zeros and ones, where 1 is right, the interval is that of the drop, over the measured metric: what is lost was
-    right before, so that the chance of the metric itself only takes from the spread at a given relative drop. All
-    others get the bootstrap of the ratio; where the metric is a root, of the ratio of its squares.
-
-    Args: see `drop_interval`; the float model's metric must not be 0.
-    """
-    if higher_is_better and not root and is_binary(floats, quantized):
-        drop, low, high = drop_interval(floats, quantized, higher_is_better=True, confidence=confidence)
-        level = float(floats.mean())
-        return drop / level, low / level, high / level
-    found = _bootstrap(floats, quantized, _relative_drop, confidence, seed)
-    if root:  # 1 - √(b / a), where 1 - b / a was found
-        drop, low, high = (1 - math.sqrt(max(1 - value, 0.0)) for value in found)
-        found = drop, low, high
     return worse_is_positive(found, higher_is_better)
 
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
 
+from pydantic import Field
+
 from quantmedic.engine.case.facts import (
     FLOAT_ALONE,
     CaseFacts,
@@ -17,6 +19,7 @@ from quantmedic.engine.case.facts import (
     OutputFacts,
     TensorFacts,
 )
+from quantmedic.engine.json_record import Contract
 from quantmedic.engine.rules.conditions import SHOWN, Any_, Condition, Node, Not, leaves
 from quantmedic.engine.rules.remedies import WEIGHT_FILES
 from quantmedic.engine.rules.rule import Rule
@@ -37,16 +40,15 @@ COMPARE: dict[str, Callable[[Any, Any], bool]] = {
 Test = Callable[[Facts], bool | None]
 
 
-@dataclass(frozen=True)
-class Evidence:
+class Evidence(Contract):
     """One comparison that contributed to a verdict: the fact's value against its threshold."""
 
     fact: str
     value: object
-    op: str
+    comparison: str = Field(description="operator of the rule; 'shown' where the value is context, not compared")
     threshold: object
-    source: str | None
-    subject: str
+    source: str | None = Field(default=None, description="where the threshold comes from")
+    subject: str = Field(description="layer, tensor, data set or output that the value was measured on")
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,11 @@ class Finding:
     view: Facts = field(default_factory=Facts, compare=False, repr=False)
     by_experiment: bool = False
 
+    @property
+    def key(self) -> tuple[str, str]:
+        """What tells it from all others of a case: rule and subject."""
+        return self.rule.id, self.subject
+
 
 @dataclass(frozen=True)
 class Unknown:
@@ -72,6 +79,11 @@ class Unknown:
     rule: Rule
     subject: str
     missing: tuple[str, ...]
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """As that of a finding."""
+        return self.rule.id, self.subject
 
 
 @dataclass(frozen=True)
@@ -229,7 +241,11 @@ def _judge(rule: Rule, base: RuleBase, facts: CaseFacts) -> RuleResult:
             continue
         judged += 1
         values = [(path, value_at(path)) for path in rule.shows]
-        shown = [Evidence(path, value, SHOWN, None, None, name) for path, value in values if value is not None]
+        shown = [
+            Evidence(fact=path, value=value, comparison=SHOWN, threshold=None, subject=name)
+            for path, value in values
+            if value is not None
+        ]
         evidence = (*shown, *(_evidence_of(condition, value_at, base, name) for condition in used))
         text = render_message(message, value_at)
         findings.append(Finding(rule, name, _layer_of(view), text, evidence, view, by_experiment))
@@ -355,7 +371,14 @@ def limit_of(condition: Condition, base: RuleBase) -> object:
 
 def _evidence_of(condition: Condition, value_at: Callable[[str], object], base: RuleBase, subject: str) -> Evidence:
     source = base.thresholds[condition.threshold].source if condition.threshold else None
-    return Evidence(condition.fact, value_at(condition.fact), condition.op, limit_of(condition, base), source, subject)
+    return Evidence(
+        fact=condition.fact,
+        value=value_at(condition.fact),
+        comparison=condition.op,
+        threshold=limit_of(condition, base),
+        source=source,
+        subject=subject,
+    )
 
 
 def _layer_of(view: Facts) -> str | None:

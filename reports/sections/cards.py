@@ -7,12 +7,13 @@ from typing import Annotated, TypeGuard
 
 from quantmedic.engine.case.proof import TrialRecord
 from quantmedic.engine.contract.advised_remedies import Advice, Present, Recovery, Withheld
-from quantmedic.engine.contract.causes import CauseReport, EvidenceRow, Explained
+from quantmedic.engine.contract.causes import CauseReport, Explained
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.diagnosis.candidates import NOTHING_CHANGED
 from quantmedic.engine.diagnosis.headline import is_number
 from quantmedic.engine.diagnosis.snippets import changed_settings, is_whole, render_snippets
 from quantmedic.engine.rules.conditions import COMPARISONS, SHOWN
+from quantmedic.engine.rules.evaluate import Evidence
 from quantmedic.engine.rules.remedies import Snippet
 from quantmedic.reports.sections.asked import asked_box, is_about_asked
 from quantmedic.reports.sections.gate import exempted_of
@@ -229,26 +230,26 @@ def _scope_text(cause: CauseReport) -> str:
     return ", ".join(name(subject) for subject in cause.subjects[:SUBJECTS_SHOWN])
 
 
-def _split_evidence(cause: CauseReport) -> tuple[list[EvidenceRow], list[EvidenceRow]]:
+def _split_evidence(cause: CauseReport) -> tuple[list[Evidence], list[Evidence]]:
     """Evidence of the worst subjects, each with its rows together, and that of the others."""
-    by_subject: dict[str, list[EvidenceRow]] = {}
+    by_subject: dict[str, list[Evidence]] = {}
     for row in _without_repeats(cause.evidence):
         by_subject.setdefault(row.subject, []).append(row)
     rows = list(by_subject.values())
     return list(chain.from_iterable(rows[:SUBJECTS_SHOWN])), list(chain.from_iterable(rows[SUBJECTS_SHOWN:]))
 
 
-def _without_repeats(rows: Sequence[EvidenceRow]) -> list[EvidenceRow]:
+def _without_repeats(rows: Sequence[Evidence]) -> list[Evidence]:
     """Rows of several rules of one cause, each once; what a limit is held against is not shown once more without it."""
     compared = {(row.subject, row.fact) for row in rows if row.comparison != SHOWN}
-    found: dict[tuple[object, ...], EvidenceRow] = {}
+    found: dict[tuple[object, ...], Evidence] = {}
     for row in rows:
         if row.comparison != SHOWN or (row.subject, row.fact) not in compared:
             found.setdefault((row.subject, row.fact, row.comparison, str(row.threshold)), row)
     return list(found.values())
 
 
-def _evidence_lines(rows: Iterable[EvidenceRow]) -> tuple[EvidenceLine, ...]:
+def _evidence_lines(rows: Iterable[Evidence]) -> tuple[EvidenceLine, ...]:
     """Rows as text; a description that stands above is not repeated."""
     lines: list[EvidenceLine] = []
     described: set[str] = set()

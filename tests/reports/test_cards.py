@@ -3,7 +3,7 @@
 import pytest
 
 from quantmedic.engine.contract.advised_remedies import Present
-from quantmedic.engine.contract.causes import EvidenceRow
+from quantmedic.engine.rules.evaluate import Evidence
 from quantmedic.reports.sections.cards import _present_values, _without_repeats
 from quantmedic.reports.sections.first_step import DO_FIRST, FirstStep, _layers_text
 
@@ -21,8 +21,8 @@ def test_what_a_remedy_finds_is_said_with_what_has_it(subtests: pytest.Subtests)
 
 
 def test_facts_of_several_rules_of_one_cause_stand_once() -> None:
-    def row(fact: str, comparison: str = "shown", threshold: object = None, subject: str = "a") -> EvidenceRow:
-        return EvidenceRow(fact=fact, value=1, comparison=comparison, threshold=threshold, subject=subject)
+    def row(fact: str, comparison: str = "shown", threshold: object = None, subject: str = "a") -> Evidence:
+        return Evidence(fact=fact, value=1, comparison=comparison, threshold=threshold, subject=subject)
 
     rows = [
         row("similarity"), row("channels"), row("channels", ">", 0), row("similarity"), row("channels", ">", 0),

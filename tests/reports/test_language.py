@@ -8,8 +8,9 @@ from hypothesis import strategies as some
 
 from quantmedic.engine.case.facts import LanguageFacts, ModelFacts
 from quantmedic.engine.case.language_facts import BlockFacts
-from quantmedic.engine.contract.causes import CauseReport, EvidenceRow
+from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.diagnosis import Diagnosis
+from quantmedic.engine.rules.evaluate import Evidence
 from quantmedic.reports.sections.language import PUBLISHED, language_box, published_text
 
 LANGUAGE = LanguageFacts(
@@ -48,7 +49,7 @@ def diagnosis_of(language: LanguageFacts, *facts: str) -> Diagnosis:
     blank = Diagnosis.model_construct(model=ModelFacts(language=language), causes=())
     if not facts:
         return blank
-    rows = tuple(EvidenceRow(fact=fact, value=1.0, comparison="gt", threshold=0.5, subject="model") for fact in facts)
+    rows = tuple(Evidence(fact=fact, value=1.0, comparison="gt", threshold=0.5, subject="model") for fact in facts)
     cause = CauseReport.model_construct(cause="a-cause", evidence=rows, explained_by=None)
     return blank.model_copy(update={"causes": (cause,)})
 

@@ -112,8 +112,8 @@ def test_more_bits_count_for_few_places_that_make_most() -> None:
 
 @given(st.floats(0.001, 0.999))
 def test_what_no_quantizer_makes_is_to_be_had_by_who_shows_it(share: float) -> None:
-    shown = Evidence("model.unsimulated_share", share, "shown", None, None, "model")
-    other = replace(shown, fact="model.cpu_vnni", value=False)
+    shown = Evidence(fact="model.unsimulated_share", value=share, comparison="shown", threshold=None, subject="model")
+    other = shown.model_copy(update={"fact": "model.cpu_vnni", "value": False})
     rule = next(rule for rule in BASE.rules if rule.id == "R001")
     finding = Finding(rule, "conv", "conv", "", (other, shown))
     assert unsimulated_gain_db([finding]) == pytest.approx(-10 * math.log10(1 - share))

@@ -72,7 +72,7 @@ def test_coverage_of_average_precision_is_near_its_name() -> None:
 def test_relative_drops_and_levels():
     floats, quantized = pair_of("cer", np.random.default_rng(5), 50)
     kind = kind_of("cer")
-    drop = kind.relative_drop_interval(floats, quantized, higher_is_better=False)
+    drop = kind.drop_interval(floats, quantized, higher_is_better=False, relative=True)
     assert drop[0] == pytest.approx(kind.value(quantized) / kind.value(floats) - 1)
     assert drop[1] < drop[0] < drop[2]
     low, high = kind.value_interval(floats)

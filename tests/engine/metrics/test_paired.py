@@ -18,7 +18,6 @@ from quantmedic.engine.metrics.paired import (
     mcnemar,
     mean_interval,
     null_moments,
-    relative_drop_interval,
     score_interval,
     share_interval,
 )
@@ -214,16 +213,16 @@ def test_a_metric_that_is_nothing_but_zeros_has_a_root() -> None:
 
 def test_relative_drop_is_the_drop_over_the_metric() -> None:
     x, y = errors()
-    found = relative_drop_interval(x, y, higher_is_better=False)
+    found = drop_interval(x, y, higher_is_better=False, relative=True)
     assert found[0] == pytest.approx(y.mean() / x.mean() - 1)
     assert found[1] < found[0] < found[2]
     # Twice every error: certain, however much the samples vary.
-    assert relative_drop_interval(x, 2 * x, higher_is_better=False) == pytest.approx((1, 1, 1))
-    assert relative_drop_interval(x**2, 4 * x**2, higher_is_better=False, root=True) == pytest.approx((1, 1, 1))
-    assert relative_drop_interval(10 * x, 10 * y, higher_is_better=False) == pytest.approx(found)
+    assert drop_interval(x, 2 * x, higher_is_better=False, relative=True) == pytest.approx((1, 1, 1))
+    assert drop_interval(x**2, 4 * x**2, higher_is_better=False, root=True, relative=True) == pytest.approx((1, 1, 1))
+    assert drop_interval(10 * x, 10 * y, higher_is_better=False, relative=True) == pytest.approx(found)
     a, b = table(30, 20, 5, 45)
     shares = drop_interval(a, b, higher_is_better=True)
-    assert relative_drop_interval(a, b, higher_is_better=True) == pytest.approx([value / 0.5 for value in shares])
+    assert drop_interval(a, b, higher_is_better=True, relative=True) == pytest.approx([value / 0.5 for value in shares])
 
 
 def test_mean_interval_holds_the_mean() -> None:

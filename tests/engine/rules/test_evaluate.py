@@ -106,7 +106,7 @@ def test_evidence_is_what_holds(tree: Any, flags: tuple[bool | None, ...]) -> No
         for row in finding.evidence:
             value = flags[FLAGS.index(row.fact)]
             assert row.value is value
-            assert (value is not None) is row.threshold if row.op == "known" else value is row.threshold
+            assert (value is not None) is row.threshold if row.comparison == "known" else value is row.threshold
 
 
 #: Operator and its threshold, with values for which it holds and for which it does not.
@@ -144,8 +144,14 @@ def test_evidence_holds_value_threshold_source_and_subject() -> None:
     (finding,) = judge(when, {"layers": [layer]}, "layer").findings
     assert (finding.subject, finding.layer) == ("conv1", "conv1")
     first, second = finding.evidence
-    assert (first.fact, first.value, first.op, first.threshold, first.source) == ("op_type", "Conv", "is", "Conv", None)
-    assert (second.fact, second.value, second.op) == ("weight.channel_range_ratio", 64.0, "gt")
+    assert (first.fact, first.value, first.comparison, first.threshold, first.source) == (
+        "op_type",
+        "Conv",
+        "is",
+        "Conv",
+        None,
+    )
+    assert (second.fact, second.value, second.comparison) == ("weight.channel_range_ratio", 64.0, "gt")
     assert (second.threshold, second.source, second.subject) == (20.0, "a book", "conv1")
 
 
@@ -162,7 +168,7 @@ def test_facts_shown_stand_before_those_compared() -> None:
     when, shows = {"fact": "opset", "lt": 10}, ["toolchain", "framework", "training_nodes"]
     model = {"opset": 9, "toolchain": "t", "training_nodes": 0}
     (finding,) = judge(when, {"model": model}, shows=shows).findings
-    rows = [(row.fact, row.value, row.op, row.threshold, row.source, row.subject) for row in finding.evidence]
+    rows = [(row.fact, row.value, row.comparison, row.threshold, row.source, row.subject) for row in finding.evidence]
     assert rows == [
         ("toolchain", "t", "shown", None, None, "model"),
         ("training_nodes", 0, "shown", None, None, "model"),
