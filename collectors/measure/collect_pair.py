@@ -24,7 +24,7 @@ from quantmedic.collectors.measure.observer import Observer
 from quantmedic.collectors.measure.options import Options
 from quantmedic.collectors.measure.plan import Plan
 from quantmedic.collectors.measure.record import record_models
-from quantmedic.collectors.measure.slices import SetSums, Slicing, read_slices, shard_of
+from quantmedic.collectors.measure.slices import SetSums, Slicing, read_slices
 from quantmedic.collectors.measure.stages import STAGE_SAMPLES, compare_stages
 from quantmedic.collectors.metrics.metric import Metric
 from quantmedic.collectors.native.runs import meanwhile
@@ -52,7 +52,7 @@ RESUMED_EXTRAS = (
 )
 #: One of so many samples is measured: the others, which pass as in deployment, take most of the time then.
 MAX_SHARE = 32
-#: Parts of the samples that are not measured: each can be read by another shard, and is a pass over the data.
+#: Parts of the samples that are not measured: each can be read by another worker, and is a pass over the data.
 OTHER_PARTS = 7
 #: Bytes that the tensors of one batch should take: they stay in the last-level cache until they are measured.
 BATCH_BYTES = 16 << 20
@@ -82,7 +82,6 @@ def collect(
     resume: Case | None = None,
     checkpoint: Callable[[Case], None] = lambda case: None,
     extras: Extras | None = None,
-    shard: tuple[int, int] | None = None,
     elsewhere: Elsewhere | None = None,
 ) -> Case:
     """Run both models over the data sets and return everything measured.
@@ -98,7 +97,6 @@ def collect(
         checkpoint: Called every half minute with what is measured so far; on Ctrl-C too, then ``Interrupted`` is
             raised.
         extras: What the user gave beside models and data.
-        shard: Measure only this shard, from 1, of so many: slices in a row of each data set.
         elsewhere: Measures slices on other machines; on Ctrl-C less than all of them.
 
     Raises:
@@ -107,8 +105,6 @@ def collect(
         CaseError: The case to resume was measured with other models, data or options.
     """
     run = begin_run(models, datasets, options, version, metric, progress, extras or Extras())
-    if shard is not None:
-        run.only(shard_of(run.slicings, shard))
     known = resume if elsewhere is None else elsewhere(run.slicings, resume)
     if known is not None:
         run.go_on(known)
@@ -273,7 +269,7 @@ class Run:
                 raise CaseError(
                     "what was measured before was measured with other options",
                     where=f"{name}: {_option_text(then)} then, {_option_text(now)} now",
-                    help="repeat the earlier options, or measure anew: without --resume or --shards",
+                    help="repeat the earlier options, or measure anew: without --resume",
                 )
         refuse_strangers(record, mine)
         self._notices = [notice for notice in record.notices if notice not in self._unread(record.datasets)]
@@ -285,13 +281,13 @@ class Run:
                 raise CaseError(
                     f"what was measured before is another part of the {role} data",
                     where=f"{known.origin}, {known.seen} samples",
-                    help="go on with the same --shard, or measure anew: without --resume",
+                    help="measure anew: without --resume",
                 )
             if state is None or len(known.parts) != len(state.seen) or not self._same_start(role, case):
                 raise CaseError(
                     f"what was measured before is of other {role} data",
                     where=f"{known.origin}, {known.seen} samples",
-                    help="give the same data, or measure anew: without --resume or --shards",
+                    help="give the same data, or measure anew: without --resume",
                 )
             state.seen, state.complete = list(known.parts), known.complete
             whole = SliceSum(0, 0, case.statistics[role])

@@ -15,7 +15,6 @@ from quantmedic.engine.case.slice_sums import (
     SliceSum,
     add_slices,
     join_slices,
-    slices_of_shard,
     with_histograms_in_first,
 )
 from quantmedic.engine.case.statistics import SetStatistics
@@ -75,16 +74,6 @@ class Slicing:
     def holds(self, number: int) -> bool:
         """This slice is measured."""
         return self.first <= number and (self.stop is None or number < self.stop)
-
-
-def shard_of(slicings: Mapping[Role, Slicing], shard: tuple[int, int]) -> dict[Role, Slicing]:
-    """The slices of a shard; see ``slices_of_shard``.
-
-    Raises:
-        DataError: Nobody knows how many samples a set has.
-    """
-    parts = {role: slices_of_shard(shard, slicing.count) for role, slicing in require_counted(slicings).items()}
-    return {role: slicings[role].only(part.start, part.stop) for role, part in parts.items()}
 
 
 def require_counted(slicings: Mapping[Role, Slicing]) -> Mapping[Role, Slicing]:

@@ -32,12 +32,6 @@ class SliceSum(NamedTuple):
         return equal and self.stop == other.first and self.first % (2 * self.slices) == 0
 
 
-def slices_of_shard(shard: tuple[int, int], slices: int) -> range:
-    """The slices of shard ``number`` (from 1) of ``count``: in a row, about equally many in each shard."""
-    number, count = shard
-    return range((number - 1) * slices // count, number * slices // count)
-
-
 def join_slices(sums: Iterable[SliceSum]) -> list[SliceSum]:
     """The sums in order, halves of one node added up: whatever was joined before, the same comes out.
 
@@ -48,7 +42,7 @@ def join_slices(sums: Iterable[SliceSum]) -> list[SliceSum]:
     for one in sorted(sums, key=lambda one: (one.first, one.slices)):
         if found and found[-1].stop > one.first:
             raise CaseError(
-                "the same samples were measured twice", where=f"slice {one.first}", help="give each shard once"
+                "the same samples were measured twice", where=f"slice {one.first}", help="give each case once"
             )
         found.append(one)
         while len(found) > 1 and found[-2].is_left_of(found[-1]):

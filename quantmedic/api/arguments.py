@@ -54,7 +54,5 @@ class CollectArguments(TypedDict, total=False):
     write_fixed: str | Path | None
     checkpoint: str | Path | None
     resume: bool
-    shard: str | tuple[int, int] | None
-    shards: str | Path | Sequence[str | Path] | None
     cluster: object | None
     mapping: Mapping[str, str] | None

@@ -1,6 +1,6 @@
 """Two models measured on data: every tensor, once."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -30,10 +30,8 @@ from quantmedic.api.options import (
 from quantmedic.api.references import open_device_tensors, open_references, with_device_tensors
 from quantmedic.api.remedies import Measurement, Proof, prove_remedies, require_writable_repair, simulate_remedies
 from quantmedic.api.rulebase import load_rulebase
-from quantmedic.api.shards import as_shard, load_shards, read_shard
 from quantmedic.cluster.jobs import THREADS
 from quantmedic.collectors.case_file.archive import read_case
-from quantmedic.collectors.data.datasets import Dataset
 from quantmedic.collectors.data.progress import Announce, Progress, no_announcement, no_progress
 from quantmedic.collectors.measure.collect_pair import Elsewhere, Interrupted
 from quantmedic.collectors.measure.collect_pair import collect as measure
@@ -41,7 +39,7 @@ from quantmedic.collectors.measure.extras import Extras
 from quantmedic.collectors.measure.host import threads_to_use
 from quantmedic.collectors.measure.memory import heed_memory
 from quantmedic.collectors.measure.options import Options
-from quantmedic.engine.case.facts import ROLES, Role
+from quantmedic.engine.case.facts import ROLES
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import DataError, QuantmedicError
 from quantmedic.engine.formulas.stored_bins import main_role
@@ -168,15 +166,13 @@ def prove_pair(
     sources = read_sources(options.toolchain.settings_files)
     extras = replace(extras, search=printed.search, settings=printed.settings)
     with models.as_deployed(), _connect_once(options) as options:
-        earlier = _earlier_case(options, measurement.datasets)
+        earlier = _unfinished_case(options.saving)
         elsewhere = _elsewhere(float_model, quantized_model, options, progress)
         case = _measure(measurement, extras, options, earlier, elsewhere)
         case = _with_simulation_of(earlier, case)
         case = with_files(_with_data_options(case, data), sources, models)
         if printed.notice is not None:
             case = with_notice(case, printed.notice)
-        if options.spread.shard is not None:
-            return Proof(as_shard(case, *read_shard(options.spread.shard), measurement.datasets))
         try:
             if dump is not None:
                 case = with_device_tensors(case, measurement, dump)
@@ -301,7 +297,6 @@ def _measure(
     earlier: Case | None,
     elsewhere: Elsewhere | None,
 ) -> Case:
-    shard = options.spread.shard
     return measure(
         measurement.models,
         measurement.datasets,
@@ -312,7 +307,6 @@ def _measure(
         resume=earlier,
         checkpoint=lambda case: _save_checkpoint(case, options.saving),
         extras=extras,
-        shard=None if shard is None else read_shard(shard),
         elsewhere=elsewhere,
     )
 
@@ -323,12 +317,6 @@ def _with_simulation_of(earlier: Case | None, case: Case) -> Case:
         return case
     known = {name: getattr(earlier.record, name) for name in ("simulation", "loss_budget")}
     return replace(case, record=case.record.model_copy(update=known))
-
-
-def _earlier_case(options: CollectOptions, datasets: Mapping[Role, Dataset]) -> Case | None:
-    """What was measured before: by shards, or until an interrupt."""
-    shards = options.spread.shards
-    return load_shards(shards, datasets) if shards is not None else _unfinished_case(options.saving)
 
 
 def _unfinished_case(saving: CheckpointOptions) -> Case | None:

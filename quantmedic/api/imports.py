@@ -44,7 +44,7 @@ def import_files(*paths: str | Path) -> Case:
         raise DataError(
             "files are merged into one case",
             where=[str(path) for path in cases],
-            help="shards of one measurement are merged by: quantmedic diagnose",
+            help="cases of several parts of the data are merged by: quantmedic diagnose",
         )
     if not files:
         raise DataError("no file of a toolchain was given", help="name its configuration, log, table or encodings")

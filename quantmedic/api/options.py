@@ -47,7 +47,6 @@ _OUTPUTS = "outputs of devices and frameworks are compared of models that run as
 _BLOCKS = "the noise that each block makes is always measured"
 _TRIED = "the output layer, the embedding and the worst block are always tried with their float weights"
 _NOT_DRAWN = "nothing is drawn at random, and nothing has pictures"
-_PARTS = "--cluster spreads the comparison of weights; texts are run by this process"
 
 
 @dataclass(frozen=True)
@@ -522,36 +521,13 @@ class CheckpointOptions:
 
 @dataclass(frozen=True)
 class SpreadOptions:
-    """Who works: this process alone, as one of several that know nothing of each other, or workers of a cluster.
+    """Who works: this process alone, or workers of a cluster.
 
     Attributes:
-        shard: Measure only this part of the samples, ``3/16``.
-        shards: Folder of the cases of all shards, or these: what they measured is not measured again.
         cluster: ``local``, ``local:4``, the address of a Dask scheduler, its ``scheduler.json``, or a
             ``distributed.Client``.
     """
 
-    shard: Annotated[
-        str | tuple[int, int] | None,
-        Option(
-            "Measure part K of N of the samples only, as in job arrays.",
-            takes="K/N",
-            kind="text",
-            python="Measure only this part of the samples, such as ``3/16``: the case is one of many, and neither "
-            "divides the noise nor tries anything.",
-            instead=_PARTS,
-        ),
-    ] = None
-    shards: Annotated[
-        str | Path | Sequence[str | Path] | None,
-        Option(
-            "Go on from the cases that all shards have left there.",
-            takes="FOLDER",
-            kind="path",
-            python="Folder of the cases of all shards, or these: what they measured is not measured again.",
-            instead=_PARTS,
-        ),
-    ] = None
     cluster: Annotated[
         object | None,
         Option(

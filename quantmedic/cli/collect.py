@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from quantmedic.api.cases import CASE_FILE, SHARD, case_path, kept_where_there_is_room, save_case, unfinished_path
+from quantmedic.api.cases import CASE_FILE, case_path, kept_where_there_is_room, save_case, unfinished_path
 from quantmedic.api.options import CollectOptions, RuleOptions
 from quantmedic.api.recordings import record_pair
 from quantmedic.api.thresholds import rules_in_force
@@ -22,7 +22,6 @@ from quantmedic.cli.options import (
 from quantmedic.cli.streams import print_line
 from quantmedic.cli.terminal import progress_bars, size_text, wrote_text
 from quantmedic.cli.values import OutputCase, OutputFile
-from quantmedic.collectors.measure.slices import MIN_SAMPLES
 from quantmedic.engine.output_files import remove_file
 
 #: All that is measured; nothing is proven here.
@@ -70,9 +69,8 @@ def collect(
 
     \b
     Examples:
-      quantmedic collect float.onnx int8.onnx -v val.npz --shard 1/16 -o shards/1.case
-      quantmedic diagnose float.onnx int8.onnx -v val.npz --shards shards      # when all 16 are there
-      quantmedic diagnose shards/*.case -o report                                # or without the models
+      quantmedic collect float.onnx int8.onnx -v part1.npz -o parts/1.case
+      quantmedic diagnose parts/*.case -o report        # of all parts of the data, without the models
       quantmedic collect float.onnx int8.onnx -v val/ --resume      # after Ctrl-C
       quantmedic collect Llama-3-8B Llama-3-8B-GPTQ --tokens texts.jsonl -o lm.case
       quantmedic collect float.onnx int8.onnx -v val.npz --outputs-only old.npz     # with the old release
@@ -88,8 +86,6 @@ def collect(
         save_case(case, path)
     remove_file(unfinished_path(path))
     print_line(f"wrote {path} ({size_text(path.stat().st_size)})")
-    if not case.statistics and SHARD in case.record.run:
-        print_line(f"it holds no samples: a slice has at least {MIN_SAMPLES}, and there are fewer slices than shards")
 
 
 def _record(float_model: Path, quantized_model: Path, options: CollectOptions, output: Path) -> None:

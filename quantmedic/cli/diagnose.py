@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from quantmedic.api.cases import holds_case, load_case
+from quantmedic.api.cases import is_case, load_case
 from quantmedic.api.options import CollectOptions, RuleOptions, options_of_failure
 from quantmedic.cli.groups import Command
 from quantmedic.cli.options import (
@@ -26,7 +26,7 @@ from quantmedic.cli.reporting import open_judging, report_case
 @click.argument(
     "models", nargs=-1, required=True, metavar="FLOAT QUANT | FLOAT --log FILE | CASE…", type=click.Path(path_type=Path)
 )
-@collect_options.without("shard")
+@collect_options
 @resume_option
 @rule_options
 @judging_options
@@ -44,8 +44,8 @@ def diagnose(
 ) -> None:
     """Measure both models on the data, judge the causes, write a report.
 
-    A CASE that was measured before is judged again: a case file, the folder of a report, or shards. The exit code is
-    0 whatever the verdict; quantmedic check fails where a model got worse.
+    A CASE that was measured before is judged again: a case file or the folder of a report. The exit code is 0
+    whatever the verdict; quantmedic check fails where a model got worse.
 
     \b
     Examples:
@@ -54,7 +54,7 @@ def diagnose(
       quantmedic diagnose float.onnx --log quantize.log -r calib/          # no model came out
       quantmedic diagnose report --threshold activation_zscore=8 -o again
     """
-    if all(map(holds_case, models)):
+    if all(map(is_case, models)):
         refuse_options(context, {*collect_options, "resume"}, "is about models; a stored case is measured already")
         report_case(load_case(*models), open_judging(rules, judging), report)
         return

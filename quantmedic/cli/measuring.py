@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from quantmedic.api.cases import SHARD, unfinished_path
+from quantmedic.api.cases import unfinished_path
 from quantmedic.api.collect import collect_pair
 from quantmedic.api.options import CheckpointOptions, CollectOptions
 from quantmedic.cli.streams import print_line
@@ -31,8 +31,7 @@ def unfinished_work(output: Path, resume: bool) -> CheckpointOptions:
 
 def _is_finished(path: Path) -> bool:
     try:
-        record = read_case(path).record
-        return SHARD in record.run or all(dataset.complete for dataset in record.datasets.values())
+        return all(dataset.complete for dataset in read_case(path).record.datasets.values())
     except QuantmedicError:  # there is none, or nothing that is worth keeping
         return False
 

@@ -17,7 +17,7 @@ COMMANDS = {
     "doctor": "quantmedic show --environment",
     "fallback": "quantmedic search fallback FLOAT QUANT …",
     "record": "quantmedic collect FLOAT QUANT -v VAL --outputs-only FILE writes them",
-    "report": "quantmedic diagnose CASE judges a stored case again, quantmedic diagnose FOLDER all shards in it",
+    "report": "quantmedic diagnose CASE judges a stored case again, several of them as one measurement",
     "rules": "quantmedic explain --list rules|thresholds|facts, --new-rule NAME or --test-rules FOLDER",
     "sensitivity": "quantmedic search sensitivity FLOAT QUANT …",
     "trend": f"quantmedic check FLOAT QUANT -o FOLDER for each run, and {_OVER_TIME}",
@@ -38,8 +38,10 @@ OPTIONS = {
     "--metric-direction": "write --metric-option direction=higher or direction=lower",
     "--metric-output": "write --metric-option output=NAME",
     "--pages": "give the folder to --output",
-    "--shard": "measure each shard with quantmedic collect … --shard K/N -o shards/….case, then give their folder to "
-    "quantmedic diagnose … --shards",
+    **dict.fromkeys(
+        ("--shard", "--shards"),
+        "--cluster spreads the samples; or collect each part of the data by itself, then: quantmedic diagnose *.case",
+    ),
     "--thresholds": "give the file to --threshold",
     "--tokens": "texts are for language models, whose prescription is printed and not run: quantmedic diagnose FLOAT "
     "QUANT --tokens FILE writes it",

@@ -83,7 +83,7 @@ _SEARCHED = {"float.onnx": "float.onnx", "int8.onnx": "clipped.onnx", "x.npz": "
 _TFLITE = {"float.tflite": "float.tflite", "int8.tflite": "int8.tflite", "x.npz": "lite.npz"}
 _OPENVINO = {"x.npz": "ir.npz", **{name: name for name in ("float.xml", "float.bin", "int8.xml", "int8.bin")}}
 _CASE = {"x.case": "x.case", "good.case": "x.case"}
-_SHARDS = {"shards/1.case": "1.case", "shards/2.case": "2.case"}
+_PARTS = {"1.case": "1.case", "2.case": "2.case"}
 _OWN_RULES = {"rules/U001.yaml": "rule.yaml", "rules/U001.md": "rule.md", "x.case": "x.case"}
 _BOXES = {"d/a.txt": "yolo.txt", "d/b.txt": "yolo.txt"}
 _IMAGES = {"d/a.png": "a.png", "d/b.jpeg": "a.jpeg"}
@@ -100,7 +100,7 @@ OWN = (
     _PAIR,
     (
         *(*_WHOLE, "check out/x.case --write-baseline out/b.json"),
-        *(f"{_COLLECT}x.npz --batch-size 2 --shard {k}/2 -o out/{k}.case" for k in (1, 2)),
+        *(f"{_COLLECT}x.npz --batch-size 2 --samples {k} -o out/{k}.case" for k in (1, 2)),
         f"{_COLLECT}x.npz -o out/begun.case",
         f"search sensitivity {_BOTH} -v x.npz -o out",
         _RECORD,
@@ -186,8 +186,7 @@ def _cases() -> Iterator[Target]:
     yield Target("case", 1, _CASE, "x.case", zips, before)
     unfinished = _PAIR | {"out/x.case": "begun.case"}
     yield Target("case", 1, unfinished, "out/x.case", zips, (f"{_COLLECT}x.npz --resume",))
-    rest = (f"diagnose shards {_JSON}", f"diagnose {_BOTH} -v x.npz --batch-size 2 --shards shards --no-prove {_JSON}")
-    yield Target("case", 1, _PAIR | _SHARDS, "shards/2.case", zips, rest)
+    yield Target("case", 1, _PARTS, "2.case", zips, (f"diagnose 1.case 2.case {_JSON}",))
     begun = _PAIR | {"out/sensitivity.json": "sensitivity.json"}
     again = f"search sensitivity {_BOTH} -v x.npz -o out --resume"
     yield Target("sensitivity", 1, begun, "out/sensitivity.json", mutate_json, (again,))

@@ -30,7 +30,7 @@ def environment(tmp_path_factory):
         np.savez(folder / f"{role}.npz", **{**arrays, "image": arrays["image"].astype(np.float32) / 255})
         found[variable] = str(folder / f"{role}.npz")
     models = dict(zip(("FLOAT", "QUANT"), map(str, patient()[0]), strict=True))
-    paths = {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "SHARDS": str(folder / "shards")}
+    paths = {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}"}
     root = {"PYTHONPATH": os.pathsep.join(filter(None, [str(EXAMPLES.parents[1]), os.environ.get("PYTHONPATH")]))}
     settings = {"QUANTMEDIC_NO_PROVE": "1", "PYTHON": sys.executable}
     return folder, {**os.environ, **found, **models, **paths, **root, **settings}
@@ -51,15 +51,13 @@ def run(folder, environment, *command, **variables):
 
 
 @pytest.mark.nightly
-def test_clusters_give_what_an_array_of_jobs_does(environment):
+def test_a_cluster_in_a_job_gives_what_one_machine_does(environment):
     folder, variables = environment
-    array = str(EXAMPLES / "slurm-array.sh")
-    for number in (1, 2):
-        job = {"SLURM_ARRAY_TASK_ID": str(number), "SLURM_ARRAY_TASK_COUNT": "2"}
-        run(folder, variables, "bash", array, **job)
-    run(folder, variables, "bash", array, "diagnose", REPORT="array")
+    data = ("-r", variables["REPRESENTATIVE"], "-v", variables["VALIDATION"])
+    alone = ("diagnose", variables["FLOAT"], variables["QUANT"], *data, "--threads", "1", "-o", "alone")
+    run(folder, variables, sys.executable, "-m", "quantmedic", *alone)
     run(folder, variables, "bash", str(EXAMPLES / "slurm-dask.sh"), START="env", REPORT="dask")
-    one, other = (quantmedic.load_case(folder / name) for name in ("array", "dask"))
+    one, other = (quantmedic.load_case(folder / name) for name in ("alone", "dask"))
     assert one.record == other.record
     columns = one.statistics["validation"].columns
     assert all(np.array_equal(columns[name], other.statistics["validation"].columns[name]) for name in columns)

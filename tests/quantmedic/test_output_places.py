@@ -34,7 +34,6 @@ PLACES = {
     "demo -o file": "the output folder is a file",
     "check PAIR -o file": "the output folder is a file",
     "collect PAIR -o file/c.case": "is a file",
-    "collect PAIR --shard 1/2 -o file/1.case": "is a file",
     "fix PAIR -o folder": "is a folder, not a file",
     "fix PAIR -o fixed.onnx --report file": "the output folder is a file",
     "search sensitivity PAIR -o file": "the output folder is a file",

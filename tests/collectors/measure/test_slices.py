@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from quantmedic.api.opening import open_pair
 from quantmedic.collectors.case_file.archive import read_case, write_case
 from quantmedic.collectors.case_file.case_arrays import arrays_of_statistics
-from quantmedic.collectors.measure.collect_pair import Interrupted, collect
+from quantmedic.collectors.measure.collect_pair import Interrupted, SliceRun, collect
+from quantmedic.collectors.measure.extras import Extras
 from quantmedic.collectors.measure.options import Options
-from quantmedic.collectors.measure.slices import MAX_SLICES, Slicing
+from quantmedic.collectors.measure.slices import MAX_SLICES, Slicing, require_counted
 from quantmedic.demo import patient
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import CaseError, DataError
@@ -29,6 +30,13 @@ def measured(validation: Any = None, mode: Any = "exact", threads: int = 1, **ho
     pair, datasets = open_pair(*patient(healthy=False)[0], {"validation": source}, preprocessing={})
     options = Options(mode=mode, threads=threads, batch_size=8)
     return collect(pair, datasets, options=options, version="1", **how)
+
+
+def measured_slices(numbers: tuple[int, ...], mode: Any = "exact") -> list[Case]:
+    """These slices, each measured by itself, as workers of a cluster do."""
+    pair, datasets = open_pair(*patient(healthy=False)[0], {"validation": images(SAMPLES)}, preprocessing={})
+    run = SliceRun(pair, datasets, Options(mode=mode, threads=1, batch_size=8), "1", None, Extras())
+    return [run.measure("validation", number) for number in numbers]
 
 
 def images(count: int) -> Any:
@@ -54,13 +62,11 @@ def kept(case: Case, path: Path) -> Case:
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize(("mode", "order"), [("exact", (6, 2, 4, 1, 3, 5)), ("fast", (3, 1, 2))])
-def test_shards_add_up_to_one_pass(order, mode, whole, tmp_path):
-    count = len(order)
-    shards = [kept(measured(mode=mode, shard=(n, count)), tmp_path / f"{n}.case") for n in order]
-    merged = next(case for case in shards if case.statistics)
-    for shard in (case for case in shards if case.statistics and case is not merged):
-        merged = merged.merge(shard)
+@pytest.mark.parametrize(("mode", "order"), [("exact", (2, 0, 1)), ("fast", (0, 2, 1))])
+def test_slices_add_up_to_one_pass(order, mode, whole, tmp_path):
+    merged, *others = [kept(case, tmp_path / "slice.case") for case in measured_slices(order, mode)]
+    for case in others:
+        merged = merged.merge(case)
     assert merged.record.datasets["validation"].complete and not merged.sums
     assert content(merged) == content(whole[mode])
     finished = measured(mode=mode, resume=kept(merged, tmp_path / "merged.case"))
@@ -69,7 +75,7 @@ def test_shards_add_up_to_one_pass(order, mode, whole, tmp_path):
     assert all(np.array_equal(finished.statistics["validation"].columns[n], columns[n]) for n in columns)
 
 
-def test_threads_and_shards_change_nothing(whole):
+def test_threads_change_nothing(whole):
     assert content(measured(threads=3)) == content(whole["exact"])
 
 
@@ -88,11 +94,11 @@ def test_an_interrupted_pass_goes_on_in_the_middle_of_a_slice(whole, tmp_path):
     assert content(measured(resume=part)) == content(whole["exact"])
 
 
-def test_shards_that_are_given_twice_are_refused_and_missing_ones_are_seen():
-    shard = measured(shard=(1, 3))
+def test_slices_that_are_given_twice_are_refused_and_missing_ones_are_seen():
+    first, third = measured_slices((0, 2))
     with pytest.raises(CaseError, match="measured twice"):
-        shard.merge(shard)
-    merged = shard.merge(measured(shard=(3, 3)))
+        first.merge(first)
+    merged = first.merge(third)
     record = merged.record.datasets["validation"]
     assert not record.complete and record.seen < SAMPLES
     assert sum(own.slices for own in merged.sums["validation"]) == record.slices - 1
@@ -100,7 +106,7 @@ def test_shards_that_are_given_twice_are_refused_and_missing_ones_are_seen():
 
 def test_a_stream_cannot_be_divided():
     with pytest.raises(DataError, match="how many samples"):
-        measured(lambda: iter([images(40)]), shard=(1, 2))
+        require_counted({"validation": Slicing.of_samples(None, 1)})
 
 
 @examples(300)
