@@ -25,14 +25,14 @@ RUN = """
 import sys
 from pathlib import Path
 import torch
-from quantmedic.collectors.from_language_model import front, runs
+from quantmedic.collectors.from_language_model import blocks, runs
 from quantmedic.collectors.from_language_model.checkpoint_case import run_language_models
 from quantmedic.engine.metrics import paired
 
 def resident(key):
     return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith(key)) // 1024
 
-front._KEPT, front._TOKENS, runs._TOKENS = 1 << 18, 512, 512
+blocks._KEPT, blocks._TOKENS_OF_EMBEDDING, runs._TOKENS = 1 << 18, 512, 512
 paired._BLOCK = 24 * paired._RESAMPLES
 folder = Path(sys.argv[1])
 torch.set_num_threads(1)
