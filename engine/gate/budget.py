@@ -2,8 +2,6 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +15,7 @@ from quantmedic.engine.errors import DataError
 from quantmedic.engine.formulas.power import SampleSizes, sizes_of_counts, sizes_of_interval, sizes_of_share
 from quantmedic.engine.formulas.stored_bins import main_role
 from quantmedic.engine.formulas.task_metric import metric_pairs, samples_lost
-from quantmedic.engine.gate.figures import Status, digits_for, fixed_point, unjudged_line
+from quantmedic.engine.gate.figures import Figure, Kind, Status, digits_for, fixed_point, unjudged_line
 from quantmedic.engine.gate.language_budget import judge_language_budget
 from quantmedic.engine.gate.policy import AGREEMENT, KL, PERPLEXITY, SAME_TOP, SQNR, Budget
 from quantmedic.engine.metrics.kinds import is_share, kind_of
@@ -71,54 +69,31 @@ def _require_output(name: str | None, case: Case) -> None:
     )
 
 
-@dataclass(frozen=True)
-class _Drop:
-    """A measured drop in the unit of its budget, with its interval and the limit.
+def _drop_text(drop: Figure, sizes: SampleSizes) -> str:
+    """A drop in words; a negative one reads as a gain."""
+    value, low, high, limit, unit, _ = drop
+    digits = digits_for(limit, *((low, high) if low is not None and high is not None else (value,)))
+    word, turn = _direction(value, digits)
+    figure, bound = f"{word} {fixed_point(turn * value, digits)}{_suffix(unit)}", fixed_point(limit, digits)
+    if low is None or high is None:
+        few = "one sample" if sizes.now == 1 else f"{sizes.now} samples"
+        return f"{figure} of {few}, too few for an interval; limit {bound}"
+    figure += f" ({' … '.join(fixed_point(end, digits) for end in sorted((turn * low, turn * high)))})"
+    if drop.status == "undecided":
+        missed = "straddles the limit" if word == "drop" else "does not rule out a drop beyond the limit"
+        return f"{figure} {missed} {bound}{_advice(sizes, limit, word, digits)}"
+    return f"{figure}, limit {bound}" if word == "drop" else f"{figure}, limit of the drop {bound}"
 
-    ``low`` and ``high`` are None where there are too few samples to know their spread.
-    """
 
-    value: float
-    low: float | None
-    high: float | None
-    limit: float
-    unit: str
-    sizes: SampleSizes
-    mcnemar_p: float | None = None
-
-    @property
-    def status(self) -> Status:
-        if self.low is None or self.high is None:
-            return "undecided"
-        return "pass" if self.high <= self.limit else "fail" if self.low > self.limit else "undecided"
-
-    def text(self) -> str:
-        """In words; a negative drop reads as a gain."""
-        if self.low is None or self.high is None:
-            digits = digits_for(self.limit, self.value)
-            word, turn = _direction(self.value, digits)
-            figure = f"{word} {fixed_point(turn * self.value, digits)}{_suffix(self.unit)}"
-            few = "one sample" if self.sizes.now == 1 else f"{self.sizes.now} samples"
-            return f"{figure} of {few}, too few for an interval; limit {fixed_point(self.limit, digits)}"
-        digits = digits_for(self.limit, self.low, self.high)
-        word, turn = _direction(self.value, digits)
-        interval = " … ".join(fixed_point(end, digits) for end in sorted((turn * self.low, turn * self.high)))
-        limit = fixed_point(self.limit, digits)
-        figure = f"{word} {fixed_point(turn * self.value, digits)}{_suffix(self.unit)} ({interval})"
-        if self.status == "undecided":
-            missed = "straddles the limit" if word == "drop" else "does not rule out a drop beyond the limit"
-            return f"{figure} {missed} {limit}{self._advice(word, digits)}"
-        return f"{figure}, limit {limit}" if word == "drop" else f"{figure}, limit of the drop {limit}"
-
-    def _advice(self, word: str, digits: int) -> str:
-        decide, find = self.sizes.at_measured, self.sizes.at_twice
-        now = f"{self.sizes.now} samples"
-        if decide:
-            return f"; {now} are too few, about {rounded_up(decide)} would decide a {word} of this size"
-        if find is not None and find > self.sizes.now:
-            twice = fixed_point(2 * self.limit, digits)
-            return f"; {now} are too few, {rounded_up(find)} tell no drop from one of {twice} in 9 of 10 runs"
-        return f" (now {now})"
+def _advice(sizes: SampleSizes, limit: float, word: str, digits: int) -> str:
+    decide, find = sizes.at_measured, sizes.at_twice
+    now = f"{sizes.now} samples"
+    if decide:
+        return f"; {now} are too few, about {rounded_up(decide)} would decide a {word} of this size"
+    if find is not None and find > sizes.now:
+        twice = fixed_point(2 * limit, digits)
+        return f"; {now} are too few, {rounded_up(find)} tell no drop from one of {twice} in 9 of 10 runs"
+    return f" (now {now})"
 
 
 def _direction(drop: float, digits: int) -> tuple[str, int]:
@@ -133,29 +108,18 @@ def _drop_line(budget: Budget, case: Case, facts: CaseFacts) -> GateLine:
         missing = _NO_NUMBER.format(lost) if lost else "no labels, so the task metric was not measured"
     if missing is not None or metric.dataset is None:
         return unjudged_line("accuracy", missing or "")
-    drop = _measure_drop(
-        budget, metric, *metric_pairs(case.statistics[metric.dataset]), int(case.record.run.get("seed", 0))
-    )
-    message = "; ".join([drop.text(), *([_LEFT_OUT.format(lost)] if lost else [])])
+    pairs = metric_pairs(case.statistics[metric.dataset])
+    drop, sizes, p = _measure_drop(budget, metric, *pairs, int(case.record.run.get("seed", 0)))
+    message = "; ".join([_drop_text(drop, sizes), *([_LEFT_OUT.format(lost)] if lost else [])])
     if lost and drop.status == "pass":
         return unjudged_line("accuracy", message)
-    return GateLine(
-        kind="accuracy",
-        name="",
-        status=drop.status,
-        message=message,
-        value=drop.value,
-        low=drop.low,
-        high=drop.high,
-        limit=drop.limit,
-        unit=drop.unit,
-        confidence=budget.confidence,
-        samples=drop.sizes,
-        mcnemar_p=drop.mcnemar_p,
-    )
+    return drop.line("accuracy", message, confidence=budget.confidence, samples=sizes, mcnemar_p=p)
 
 
-def _measure_drop(budget: Budget, metric: MetricFacts, floats: Tally, quantized: Tally, seed: int) -> _Drop:
+def _measure_drop(
+    budget: Budget, metric: MetricFacts, floats: Tally, quantized: Tally, seed: int
+) -> tuple[Figure, SampleSizes, float | None]:
+    """The drop in the unit of the budget, the samples that a decision takes, and McNemar's p of zeros and ones."""
     assert budget.max_drop is not None
     limit, samples, confidence = budget.max_drop, len(floats), budget.confidence
     higher, kind, relative = bool(metric.higher_is_better), kind_of(metric.name), budget.drop_unit == "percent"
@@ -163,15 +127,16 @@ def _measure_drop(budget: Budget, metric: MetricFacts, floats: Tally, quantized:
     found = kind.drop_interval(floats, quantized, **asked, confidence=confidence, seed=seed)
     scale, unit = _unit(budget)
     value, low, high = (scale * end + 0.0 for end in found)  # no negative zero
+    drop = Figure(value, low, high, limit, unit)
     numbers = kind.defined_numbers(floats, quantized)
     if numbers and not kind.root and is_binary(*numbers):
         losses, gains = discordant(*numbers if higher else reversed(numbers))
         share = limit / scale * (abs(metric.float_value or 0.0) if relative else 1.0)
         sizes = sizes_of_counts(losses, gains, len(numbers[0]), share, confidence)
-        return _Drop(value, low, high, limit, unit, sizes, mcnemar(losses, gains))
+        return drop, sizes, mcnemar(losses, gains)
     if samples < _LEAST_SAMPLES:
-        return _Drop(value, None, None, limit, unit, SampleSizes(now=samples))
-    return _Drop(value, low, high, limit, unit, sizes_of_interval(value, low, high, samples, limit, confidence))
+        return drop._replace(low=None, high=None), SampleSizes(now=samples), None
+    return drop, sizes_of_interval(value, low, high, samples, limit, confidence), None
 
 
 def _missing_metric(budget: Budget, case: Case, metric: MetricFacts) -> str | None:
@@ -222,28 +187,18 @@ def _agreement_line(budget: Budget, case: Case, facts: CaseFacts) -> GateLine:
         return unjudged_line("agreement", missing)
     assert budget.min is not None
     ends = mean_interval(same.astype(np.float64), confidence=budget.confidence)
-    value, (low, high), least = 100 * float(same.mean()), (100 * end for end in ends), 100 * budget.min
-    status: Status = "pass" if low >= least else "fail" if high < least else "undecided"
+    low, high = (100 * end for end in ends)
+    found = Figure(100 * float(same.mean()), low, high, 100 * budget.min, "%", least=True)
     sizes = sizes_of_share(int(same.sum()), len(same), budget.min, budget.confidence)
-    digits = digits_for(least, low, high, least=1)
-    figure = f"{fixed_point(value, digits)} % ({fixed_point(low, digits)} … {fixed_point(high, digits)})"
-    message = f"{figure}, required {fixed_point(least, digits)} %"
-    if status == "undecided":
+    digits = digits_for(found.limit, low, high, least=1)
+    figure = f"{fixed_point(found.value, digits)} % ({fixed_point(low, digits)} … {fixed_point(high, digits)})"
+    message = f"{figure}, required {fixed_point(found.limit, digits)} %"
+    if found.status == "undecided":
         decide = f"; at this share about {rounded_up(sizes.at_measured)} would decide" if sizes.at_measured else ""
-        message = f"{figure} straddles the required {fixed_point(least, digits)} %{decide} (now {sizes.now} samples)"
-    return GateLine(
-        kind="agreement",
-        name="",
-        status=status,
-        message=message,
-        value=value,
-        low=low,
-        high=high,
-        limit=least,
-        unit="%",
-        confidence=budget.confidence,
-        samples=sizes,
-    )
+        message = (
+            f"{figure} straddles the required {fixed_point(found.limit, digits)} %{decide} (now {sizes.now} samples)"
+        )
+    return found.line("agreement", message, confidence=budget.confidence, samples=sizes)
 
 
 def _same_class(case: Case) -> NDArray[np.bool_] | None:
@@ -275,15 +230,9 @@ def _sqnr_line(budget: Budget, case: Case, facts: CaseFacts) -> GateLine:
     of = f" of {worst.name}" if budget.output is None and len(facts.outputs) > 1 else ""
     if worst.columns.worst is not None and worst.columns.worst_sqnr_db == value:
         of = f" of {worst.columns.worst}{of}"
-    return GateLine(
-        kind="sqnr",
-        name="",
-        status="pass" if value >= budget.min else "fail",
-        message=f"{figure}{of}, required {fixed_point(budget.min, digits)} dB{_outputs_without_level(budget, facts)}",
-        value=value,
-        limit=budget.min,
-        unit="dB",
-    )
+    message = f"{figure}{of}, required {fixed_point(budget.min, digits)} dB{_outputs_without_level(budget, facts)}"
+    status: Status = "pass" if value >= budget.min else "fail"
+    return Figure(value, None, None, budget.min, "dB").line("sqnr", message, status=status)
 
 
 def _outputs_without_level(budget: Budget, facts: CaseFacts) -> str:
@@ -323,7 +272,7 @@ def rounded_up(samples: int) -> int:
     return -(-samples // step) * step
 
 
-def budget_kind(budget: Budget) -> Literal["accuracy", "agreement", "sqnr"]:
+def budget_kind(budget: Budget) -> Kind:
     """The kind of its line: metrics of the task are one."""
     return "agreement" if budget.metric == AGREEMENT else "sqnr" if budget.metric == SQNR else "accuracy"
 

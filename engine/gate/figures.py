@@ -1,7 +1,7 @@
 """How the gate's lines write figures and limits, and what a line says that could not be judged."""
 
 import math
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from quantmedic.engine.contract.check_report import GateLine
 
@@ -10,7 +10,45 @@ Status = Literal["pass", "fail", "undecided"]
 DECIMALS, MOST_DECIMALS = 2, 12
 
 
-def unjudged_line(kind: Literal["accuracy", "agreement", "sqnr"], message: str) -> GateLine:
+Kind = Literal["accuracy", "agreement", "sqnr"]
+
+
+class Figure(NamedTuple):
+    """What was measured against its bound, in one unit.
+
+    Attributes:
+        value: The figure.
+        low: Lower end of its interval; both ends are None where there are too few samples to know it.
+        high: Upper end.
+        limit: The bound.
+        unit: Unit of all of them.
+        least: The bound is the least that passes, else the most.
+    """
+
+    value: float
+    low: float | None
+    high: float | None
+    limit: float
+    unit: str
+    least: bool = False
+
+    @property
+    def status(self) -> Status:
+        """It passes, or fails, where its whole interval does."""
+        if self.low is None or self.high is None:
+            return "undecided"
+        if self.least:
+            return "pass" if self.low >= self.limit else "fail" if self.high < self.limit else "undecided"
+        return "pass" if self.high <= self.limit else "fail" if self.low > self.limit else "undecided"
+
+    def line(self, kind: Kind, message: str, **more: object) -> GateLine:
+        """The gate's line, without its name and its place in the policy; ``more`` are fields of it."""
+        ends = {"value": self.value, "low": self.low, "high": self.high, "limit": self.limit, "unit": self.unit}
+        known = {"kind": kind, "name": "", "status": self.status, "message": message}
+        return GateLine.model_validate({**known, **ends, **more})
+
+
+def unjudged_line(kind: Kind, message: str) -> GateLine:
     """A line that is no pass: why it could not be judged."""
     return GateLine(kind=kind, name="", status="not-judged", message=message)
 
