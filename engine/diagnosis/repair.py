@@ -27,8 +27,10 @@ from quantmedic.engine.case.facts import (
 from quantmedic.engine.case.records import Case, OperatorRecord
 from quantmedic.engine.diagnosis.prediction import Prediction, heals
 from quantmedic.engine.formulas.change import Change, WeightForm
+from quantmedic.engine.formulas.datasets import clipped_shares
 from quantmedic.engine.formulas.derive import assemble
 from quantmedic.engine.formulas.distributions import NO_CLIPPING
+from quantmedic.engine.formulas.domain import clipped_ratio
 from quantmedic.engine.formulas.error_facts import NO_ERROR
 from quantmedic.engine.formulas.simulate import (
     AnyGrid,
@@ -91,9 +93,8 @@ def facts_after(case: Case, facts: CaseFacts, base: RuleBase, change: Change, ou
     operators = _changed_operators(case.record.operators, change)
     left = _without_changed(case.record.loss_budget, change)
     altered = replace(case, record=case.record.model_copy(update={"operators": operators, "loss_budget": left}))
-    after = assemble(altered, base, tensors)
-    model = _with_outcome(after.model, facts.model, base, outcome)
-    return after.model_copy(update={"datasets": _with_new_clipping(facts, after), "model": model})
+    after = assemble(altered, base, tensors, _with_new_clipping(case, facts, tensors))
+    return after.model_copy(update={"model": _with_outcome(after.model, facts.model, base, outcome)})
 
 
 def _without_changed(budget: LossBudget | None, change: Change) -> LossBudget | None:
@@ -245,11 +246,13 @@ def _quantizer_on_grid(quantizer: QuantizerFacts, grid: Grid) -> QuantizerFacts:
     )
 
 
-def _with_new_clipping(facts: CaseFacts, after: CaseFacts) -> tuple[DatasetFacts, ...]:
+def _with_new_clipping(case: Case, facts: CaseFacts, tensors: tuple[TensorFacts, ...]) -> tuple[DatasetFacts, ...]:
     """The inputs are what they were; only what the new ranges clip has changed."""
+    shares: dict[Role | None, float | None] = {**clipped_shares(case, tensors)}
+    ratio = clipped_ratio(shares)
     return tuple(
-        before.model_copy(update={"clipped_share": new.clipped_share, "clipped_share_ratio": new.clipped_share_ratio})
-        for before, new in zip(facts.datasets, after.datasets, strict=True)
+        view.model_copy(update={"clipped_share": shares.get(view.role), "clipped_share_ratio": ratio})
+        for view in facts.datasets
     )
 
 

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.engine.case.facts import (
+    ROLES,
     DatasetFacts,
     DistributionFacts,
     QuantizerFacts,
@@ -19,7 +20,7 @@ from quantmedic.engine.case.histogram import Bins
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.case.statistics import SampleTable, SetStatistics
 from quantmedic.engine.formulas.columns import ratio
-from quantmedic.engine.formulas.domain import domain_facts
+from quantmedic.engine.formulas.domain import domain_facts, with_nearest_set
 from quantmedic.engine.formulas.first_input import feature_covariance, input_std, lattices_of, trace_of
 from quantmedic.engine.formulas.images import image_facts
 from quantmedic.engine.formulas.input_relation import (
@@ -49,24 +50,37 @@ CUT = 0.1
 FEW_NEGATIVE = 0.01
 
 
-def dataset_facts(case: Case, role: Role, tensors: tuple[TensorFacts, ...]) -> DatasetFacts:
-    """Facts of one data set; all but its role are None where it was not given."""
-    statistics = case.statistics.get(role)
-    if statistics is None:
-        return DatasetFacts(role=role)
-    validation = case.statistics.get("validation")
+def dataset_facts(case: Case, tensors: tuple[TensorFacts, ...]) -> tuple[DatasetFacts, ...]:
+    """Facts of each data set, by `ROLES`; all but the role are None of one that was not given."""
+    clipped, strays = clipped_shares(case, tensors), _strays(case)
+    shared = domain_facts(case, clipped) if clipped else {}
+    views = [DatasetFacts(role=role) for role in ROLES]
+    for place, role in enumerate(ROLES):
+        if role in clipped:
+            of_both = {**shared, "clipped_share": clipped[role]}
+            views[place] = _facts_of_set(case, role, tensors, strays, of_both)
+    return with_nearest_set(views)
+
+
+def _facts_of_set(
+    case: Case,
+    role: Role,
+    tensors: tuple[TensorFacts, ...],
+    strays: Mapping[Role, Strays | None],
+    of_both: Mapping[str, Any],
+) -> DatasetFacts:
+    """Facts of one set, with those that both sets share."""
+    statistics, validation = case.statistics[role], case.statistics.get("validation")
     samples = statistics.samples
     mean, std, low, high = _input_moments(case, statistics)
     lattices = lattices_of(statistics)
-    clipped = {r: _clipped_share(tensors, r) for r in case.statistics}
     covariance = feature_covariance(statistics)
     reference = feature_covariance(validation) if validation is not None else None
     rank, reference_rank = _effective_rank(covariance), _effective_rank(reference)
     classes, reference_classes = _classes(statistics), _classes(validation)
     index = case.record.input_tensor
     relation = relation_facts(case) if role == "representative" else RelationFacts()
-    strays = _strays(case, role)
-    whole = _usual_deviation(case, role, relation)
+    whole = _usual_deviation(case, role, relation, strays)
     return DatasetFacts(
         role=role,
         input=case.record.tensors[index].float_name if index is not None else None,
@@ -98,15 +112,14 @@ def dataset_facts(case: Case, role: Role, tensors: tuple[TensorFacts, ...]) -> D
         class_coverage=len(classes & reference_classes) / len(reference_classes)
         if classes and reference_classes
         else None,
-        clipped_share=clipped[role],
-        **domain_facts(case, clipped),
+        **of_both,
         saturation_excess=_saturation_excess(case, statistics, validation),
         class_coverage_ratio=_coverage_ratio(statistics, validation),
         unseen_channel_share=_unseen_channels(case, statistics, validation),
         **_range_facts(case, tensors, role),
         misfit_share=misfit_share(case, tensors) if role == "representative" else None,
         **image_facts(case, statistics),
-        **_stray_facts(strays if std is not None else None),
+        **_stray_facts(strays[role] if std is not None else None),
         relation=relation,
     )
 
@@ -261,8 +274,8 @@ def _saturation(samples: SampleTable) -> float | None:
     return float(saturated.mean()) if saturated.size else None
 
 
-def _strays(case: Case, role: Role) -> Strays | None:
-    return strays_by_role({name: statistics.samples for name, statistics in case.statistics.items()}).get(role)
+def _strays(case: Case) -> dict[Role, Strays | None]:
+    return strays_by_role({role: statistics.samples for role, statistics in case.statistics.items()})
 
 
 def _stray_facts(strays: Strays | None) -> dict[str, Any]:
@@ -278,12 +291,12 @@ def _stray_facts(strays: Strays | None) -> dict[str, Any]:
     return {**found, "stray_limit": strays.limit, "stray_reading": reading}
 
 
-def _usual_deviation(case: Case, role: Role, relation: RelationFacts) -> float:
+def _usual_deviation(case: Case, role: Role, relation: RelationFacts, strays: Mapping[Role, Strays | None]) -> float:
     """Deviation of a whole set, or what the validation set's would be in its units where that is larger."""
-    own = _deviation_without_strays(case, role)
+    own = _deviation_without_strays(case, role, strays)
     if role == "validation" or "validation" not in case.statistics:
         return own
-    return max(own, min(_certain_slope(relation), 1.0) * _deviation_without_strays(case, "validation"))
+    return max(own, min(_certain_slope(relation), 1.0) * _deviation_without_strays(case, "validation", strays))
 
 
 def _certain_slope(relation: RelationFacts) -> float:
@@ -296,11 +309,10 @@ def _certain_slope(relation: RelationFacts) -> float:
     return relation.slope if sure else 1.0
 
 
-def _deviation_without_strays(case: Case, role: Role) -> float:
+def _deviation_without_strays(case: Case, role: Role, strays: Mapping[Role, Strays | None]) -> float:
     """What a whole set deviates: one sample of huge values would make all others look blank."""
-    samples = case.statistics[role].samples
-    strays = _strays(case, role)
-    return _whole_deviation(np.delete(samples, strays.places) if strays is not None and strays.places else samples)
+    samples, own = case.statistics[role].samples, strays[role]
+    return _whole_deviation(np.delete(samples, own.places) if own is not None and own.places else samples)
 
 
 def _blank_share(samples: SampleTable, whole: float) -> float | None:
@@ -320,7 +332,7 @@ def _kept_deviation_ratio(samples: SampleTable, validation: SetStatistics | None
 def blank_limit(case: Case, role: Role) -> float:
     """Deviation under which a sample of this set counts as blank; infinite where all samples do."""
     relation = relation_facts(case) if role == "representative" else RelationFacts()
-    whole = _usual_deviation(case, role, relation)
+    whole = _usual_deviation(case, role, relation, _strays(case))
     return BLANK * whole if whole > 0 else math.inf
 
 
@@ -340,6 +352,11 @@ def _whole_deviation(samples: SampleTable) -> float:
 def _level_share(samples: SampleTable) -> float | None:
     """Deviation of the samples' means / that of all their values."""
     return ratio(float(samples["mean"].astype(np.float64).std()), _whole_deviation(samples)) if len(samples) else None
+
+
+def clipped_shares(case: Case, tensors: tuple[TensorFacts, ...]) -> dict[Role, float | None]:
+    """Share of the activations' values outside of their quantizers' ranges, by data set."""
+    return {role: _clipped_share(tensors, role) for role in case.statistics}
 
 
 def _clipped_share(tensors: tuple[TensorFacts, ...], role: Role) -> float | None:

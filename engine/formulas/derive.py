@@ -7,7 +7,6 @@ from typing import Any, Literal
 import numpy as np
 
 from quantmedic.engine.case.facts import (
-    ROLES,
     CaseFacts,
     DatasetFacts,
     ErrorFacts,
@@ -18,7 +17,6 @@ from quantmedic.engine.case.facts import (
     OperandFacts,
     OutputColumnFacts,
     OutputFacts,
-    Role,
     SourceFacts,
     TensorFacts,
     WeightErrorFacts,
@@ -31,7 +29,6 @@ from quantmedic.engine.formulas.columns import per_tensor, ratio
 from quantmedic.engine.formulas.datasets import dataset_facts
 from quantmedic.engine.formulas.decoders import layers_with_decoders
 from quantmedic.engine.formulas.device_tensors import layers_with_device, tensors_with_device
-from quantmedic.engine.formulas.domain import with_nearest_set
 from quantmedic.engine.formulas.error_facts import divisor_steps, has_lost_channels, normalized_mse, weight_error_facts
 from quantmedic.engine.formulas.first_input import lattices_of
 from quantmedic.engine.formulas.language import coarse_share, count_faults, layers_with_blocks, wide_groups_share
@@ -73,8 +70,16 @@ def derive_with_budget(facts: CaseFacts, case: Case, thresholds: Thresholds) -> 
     return assemble(case, thresholds, tensors_with_sources(case, facts.tensors))
 
 
-def assemble(case: Case, thresholds: Thresholds, tensors: tuple[TensorFacts, ...]) -> CaseFacts:
-    """The views of all scopes over the given tensor facts (measured, or as they would be after a repair)."""
+def assemble(
+    case: Case,
+    thresholds: Thresholds,
+    tensors: tuple[TensorFacts, ...],
+    datasets: tuple[DatasetFacts, ...] | None = None,
+) -> CaseFacts:
+    """The views of all scopes over the given tensor facts (measured, or as they would be after a repair).
+
+    ``datasets`` are those of the data sets where they are known already.
+    """
     tensors = with_neighbour_bits(case, tensors)
     writers = {i: op for op in case.record.operators for i in op.outputs if i is not None}
     outputs = tuple(_output_facts(case, i, tensors, thresholds) for i in range(len(case.record.outputs)))
@@ -93,7 +98,7 @@ def assemble(case: Case, thresholds: Thresholds, tensors: tuple[TensorFacts, ...
     odd = odd_set_reading(model.metric, thresholds.threshold("slight_kappa"), thresholds.threshold("substantial_kappa"))
     return CaseFacts(
         model=model,
-        datasets=with_nearest_set([with_odd_set(_dataset_facts(case, role, tensors), odd) for role in ROLES]),
+        datasets=_facts_of_data(case, tensors, odd) if datasets is None else datasets,
         layers=layers,
         tensors=tensors,
         operands=tuple(_operand_facts(case, tensors)),
@@ -101,10 +106,14 @@ def assemble(case: Case, thresholds: Thresholds, tensors: tuple[TensorFacts, ...
     )
 
 
-def _dataset_facts(case: Case, role: Role, tensors: tuple[TensorFacts, ...]) -> DatasetFacts:
-    view, statistics = dataset_facts(case, role, tensors), case.statistics.get(role)
-    lattices = lattices_of(statistics) if statistics is not None else []
-    return view.model_copy(update=input_facts(lattices, case.record.model.settings))
+def _facts_of_data(case: Case, tensors: tuple[TensorFacts, ...], odd: str) -> tuple[DatasetFacts, ...]:
+    """Facts of the data sets, with how their images fit the settings, and which of both is to be changed."""
+    found = []
+    for view in dataset_facts(case, tensors):
+        statistics = case.statistics.get(view.role or "validation")
+        lattices = lattices_of(statistics) if statistics is not None else []
+        found.append(with_odd_set(view.model_copy(update=input_facts(lattices, case.record.model.settings)), odd))
+    return tuple(found)
 
 
 def _layer_facts(

@@ -50,8 +50,7 @@ def domain_facts(case: Case, clipped: Mapping[Role, float | None]) -> dict[str, 
     ordinary = ordinary_ranges(case)
     mine, other = clipped.get("representative"), clipped.get("validation")
     facts: dict[str, Any] = {**light, "clipped_reading": _clipped_reading(mine, other)}
-    if mine is not None:
-        facts["clipped_share_ratio"] = ratio(other, max(mine, _FLOOR))
+    facts["clipped_share_ratio"] = clipped_ratio(clipped)
     if ordinary is not None:
         facts |= {
             "range_lack": ordinary.lack,
@@ -61,6 +60,12 @@ def domain_facts(case: Case, clipped: Mapping[Role, float | None]) -> dict[str, 
         }
     words = [facts["clipped_reading"], light.get("brightness_reading"), _ordinary_reading(ordinary)]
     return facts | {"domain_reading": "; ".join(word for word in words if word) or None}
+
+
+def clipped_ratio(clipped: Mapping[Role | None, float | None] | Mapping[Role, float | None]) -> float | None:
+    """Clipped values of the validation set against those of the other; None without one of them."""
+    mine, other = clipped.get("representative"), clipped.get("validation")
+    return None if mine is None else ratio(other, max(mine, _FLOOR))
 
 
 def with_nearest_set(views: Sequence[DatasetFacts]) -> tuple[DatasetFacts, ...]:

@@ -3,12 +3,14 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.engine.case.statistics import SampleTable
 
+RoleT = TypeVar("RoleT", bound=str)
 #: Fewer samples do not show how much the samples of a set differ by nature.
 ENOUGH = 16
 #: At most this share of a set can be strays, and one sample always can; more are a kind of their own.
@@ -81,7 +83,7 @@ def strays_of(samples: SampleTable) -> Strays | None:
     return Strays(places, math.exp(logs[kept] - middle), math.exp(middle), limit)
 
 
-def strays_by_role(tables: Mapping[str, SampleTable]) -> dict[str, Strays | None]:
+def strays_by_role(tables: Mapping[RoleT, SampleTable]) -> dict[RoleT, Strays | None]:
     """The strays of each set. What the other set shows as well, be it as rarely, belongs to the data."""
     found = {role: strays_of(samples) for role, samples in tables.items()}
     for role, own in list(found.items()):

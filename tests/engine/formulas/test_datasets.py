@@ -92,7 +92,7 @@ def case_of(
 
 
 def facts(case: Case, role: str = "representative", tensors: tuple[TensorFacts, ...] = ()) -> DatasetFacts:
-    return dataset_facts(case, role, tensors)  # type: ignore[arg-type]
+    return next(view for view in dataset_facts(case, tensors) if view.role == role)
 
 
 def facts_of(*tensors: TensorFacts) -> DatasetFacts:
