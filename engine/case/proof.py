@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Literal
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from quantmedic.engine.case.facts import Role
 from quantmedic.engine.json_record import Record
@@ -119,25 +119,32 @@ class ExecutionRecord(Record):
 Stopped = Literal["explained", "tried-all", "budget", "interrupted", "first"]
 
 
-class ProofRecord(Record):
-    """All trials on one case, in the order in which they ran, and how the samples were split."""
+class Proven(BaseModel):
+    """What case and report say alike of the trials on one case, and how the samples were split."""
 
     dataset: Role
-    seed: int
     fitted: int = Field(description="samples on which remedies were fitted")
-    judged: int = Field(description="samples on which gains were measured")
+    judged: int = Field(description="other samples, on which gains were measured")
     cross_fitted: bool = Field(description="few samples: both halves were fitted on and judged on in turn")
     budget_seconds: float | None = Field(description="the user's limit; null: as many runs as on every machine")
     spent_seconds: float | None = Field(description="what all trials took, where the user limited the time")
-    stopped: Stopped
-    trials: tuple[TrialRecord, ...] = ()
-    chain: tuple[str, ...] = Field(default=(), description="keys of proven repairs, each on top of those before it")
-    executions: tuple[ExecutionRecord, ...] = Field(default=(), description="prescriptions that were run, in order")
+    stopped: Stopped = Field(description="why no more was tried")
+    executions: tuple[ExecutionRecord, ...] = Field(
+        default=(), description="printed prescriptions that were run with their toolchain, in order"
+    )
     best: int | None = Field(default=None, description="place of the execution that is prescribed; None: none healed")
     baseline: int | None = Field(
         default=None, description="place of the execution that changed nothing: the settings in force, the present data"
     )
     unexecuted: str | None = Field(default=None, description="why no prescription, or no further one, was run")
+
+
+class ProofRecord(Proven, Record):
+    """All trials on one case, in the order in which they ran."""
+
+    seed: int
+    trials: tuple[TrialRecord, ...] = ()
+    chain: tuple[str, ...] = Field(default=(), description="keys of proven repairs, each on top of those before it")
 
     @property
     def unwritten(self) -> str:

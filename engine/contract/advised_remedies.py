@@ -5,8 +5,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from quantmedic.engine.case.facts import Role
-from quantmedic.engine.case.proof import ExecutionRecord, Grade, Stopped, TrialRecord
+from quantmedic.engine.case.proof import ExecutionRecord, Grade, Proven, TrialRecord
 from quantmedic.engine.json_record import Contract
 from quantmedic.engine.rules.conditions import Data
 from quantmedic.engine.rules.remedies import Cost, Mark, RemedyScope, Snippet
@@ -119,16 +118,9 @@ class TrialRow(Contract):
     trial: TrialRecord
 
 
-class Proof(Contract):
+class Proof(Proven, Contract):
     """Which remedies were carried out on copies of the quantized model, and what they recovered."""
 
-    dataset: Role
-    fitted: int = Field(description="samples on which remedies were fitted")
-    judged: int = Field(description="other samples, on which gains were measured")
-    cross_fitted: bool = Field(description="few samples: both halves were fitted on and judged on in turn")
-    budget_seconds: float | None = Field(description="the user's limit; null: as many runs as on every machine")
-    spent_seconds: float | None = Field(description="what all trials took, where the user limited the time")
-    stopped: Stopped = Field(description="why no more was tried")
     weights: TrialRecord | None = Field(default=None, description="all weights and biases in float")
     activations: TrialRecord | None = Field(default=None, description="all activations in float")
     trials: tuple[TrialRow, ...] = Field(default=(), description="every remedy by itself, in the order of the trials")
@@ -138,14 +130,6 @@ class Proof(Contract):
     explained: float | None = Field(
         default=None, description="share of the output's noise that the whole chain takes away"
     )
-    executions: tuple[ExecutionRecord, ...] = Field(
-        default=(), description="printed prescriptions that were run with their toolchain, in order"
-    )
-    best: int | None = Field(default=None, description="place of the execution that is prescribed; None: none healed")
-    baseline: int | None = Field(
-        default=None, description="place of the execution that changed nothing: the settings in force, the present data"
-    )
-    unexecuted: str | None = Field(default=None, description="why no prescription, or no further one, was run")
 
 
 #: ``without-effect``: it was executed, and nothing was recovered for sure. ``refused``: the toolchain could not run it.

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 from quantmedic.engine.case.facts import CaseFacts, ReportedFacts, Role, TensorFacts, WeightFacts
-from quantmedic.engine.case.proof import REPAIRED_DATA, ProofRecord, TrialRecord
+from quantmedic.engine.case.proof import REPAIRED_DATA, ProofRecord, Proven, TrialRecord
 from quantmedic.engine.contract.advised_remedies import PairedRemedy, Proof, RemedyPair, TrialRow
 from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.layers import ErrorRow, GroupRow, LayerRow
@@ -105,22 +105,12 @@ def proof_of(
     links = record.links()
     weights, activations = (next((t for t in record.trials if t.kind == half), None) for half in HALVES)
     return Proof(
-        dataset=record.dataset,
-        fitted=record.fitted,
-        judged=record.judged,
-        cross_fitted=record.cross_fitted,
-        budget_seconds=record.budget_seconds,
-        spent_seconds=record.spent_seconds,
-        stopped=record.stopped,
+        **{name: getattr(record, name) for name in Proven.model_fields},
         weights=weights,
         activations=activations,
         trials=tuple(_trial_row(trial, suspects, causes, base) for trial in alone),
         chain=tuple(_trial_row(trial, suspects, causes, base) for trial in links),
         explained=_explained_share(links),
-        executions=record.executions,
-        best=record.best,
-        baseline=record.baseline,
-        unexecuted=record.unexecuted,
     )
 
 

@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.engine.case.facts import CaseFacts, QuantizerFacts, TensorFacts
+from quantmedic.engine.case.histogram import Bins
 from quantmedic.engine.case.records import Case
-from quantmedic.engine.formulas.methods import method_grid
+from quantmedic.engine.formulas.methods import kl_ends, percentile_ends
 from quantmedic.engine.formulas.simulate import AnyGrid, ChannelGrid, Grid, best_grids, grids_over
 from quantmedic.engine.formulas.stored_bins import bin_tables, extremes, main_role, seen_tensors, tensor_bins
 from quantmedic.engine.formulas.tensors import grid_of, is_signed_grid, predicted_sqnr
@@ -199,8 +200,8 @@ def best_range(case: Case, facts: CaseFacts, targets: Targets) -> Change:
     return Change(grids)
 
 
-def _method_range(method: str) -> ChangeFunction:
-    """The ranges of a calibration method of ``method_grids``."""
+def _method_range(ends_of: Callable[[Bins], tuple[float, float]]) -> ChangeFunction:
+    """The ranges of a calibration method, which finds their ends in a histogram."""
 
     def change(case: Case, facts: CaseFacts, targets: Targets) -> Change:
         wanted = _with_fixed_grid(targets, facts)
@@ -208,15 +209,15 @@ def _method_range(method: str) -> ChangeFunction:
         for i in wanted:
             bins, quantizer = tensor_bins(case, main_role(case), i), facts.tensors[i].quantizer
             if bins is not None and i not in grids:
-                found = method_grid(method, bins, quantizer.bits or 8, symmetric=is_signed_grid(quantizer))
-                grids |= {i: found} if found is not None else {}
+                found = Grid.over(*ends_of(bins), quantizer.bits or 8, symmetric=is_signed_grid(quantizer))
+                grids |= {i: found} if found.step > 0 else {}
         return Change(grids)
 
     return change
 
 
-percentile_range = _method_range("percentile-99.99")
-kl_range = _method_range("kl")
+percentile_range = _method_range(percentile_ends)
+kl_range = _method_range(kl_ends)
 
 
 def mask_range(case: Case, facts: CaseFacts, targets: Targets) -> Change:

@@ -1,16 +1,15 @@
-"""The ranges that calibration methods would choose for a tensor, and the noise there, from its histogram alone.
+"""The ranges that calibration methods would choose for a tensor, from its histogram alone.
 
 And the other way round: which one method explains the ranges that a model has.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.engine.case.histogram import Bins
-from quantmedic.engine.formulas.simulate import PERCENTILES, Grid, best_grid, predict_sqnr
 from quantmedic.engine.special_functions import divergence
 
 Floats = NDArray[np.float64]
@@ -19,50 +18,23 @@ FEWEST_ENDS = 4
 #: Even bins over the magnitudes, and levels to which a candidate is reduced (Migacz 2017, "8-bit inference with
 #: TensorRT"; onnxruntime counts 128 bins and quantizes to 128).
 KL_BINS, KL_LEVELS = 2048, 128
-#: Share of the values inside the range, by the name of the method.
-_SHARES = {f"percentile-{100 * share:g}": share for share in sorted(PERCENTILES)}
+#: Share of the values below the upper end of a range.
+PERCENTILE = 0.9999
 #: Count that an empty bin gets.
 SMOOTHING = 1e-4
 #: Ranges that differ by less are one range: the other sign has one code more.
 SAME_END = 0.02
 
 
-def method_grids(bins: Bins, bits: int, *, symmetric: bool) -> dict[str, Grid]:
-    """Grid by the name of the method: min-max, percentile-99.9 and finer, mse, kl.
-
-    Args:
-        bins: Histogram of the tensor.
-        bits: Bits of a code.
-        symmetric: Codes of either sign around 0.0.
-    """
-    names = ("min-max", *_SHARES, "kl", "mse")
-    found = {name: method_grid(name, bins, bits, symmetric=symmetric) for name in names}
-    return {name: grid for name, grid in found.items() if grid is not None}
+def percentile_ends(bins: Bins) -> tuple[float, float]:
+    """Ends of the range that holds the middle 99.98 % of the values, and 0.0."""
+    return min(bins.quantile(1 - PERCENTILE), 0.0), max(bins.quantile(PERCENTILE), 0.0)
 
 
-def method_grid(method: str, bins: Bins, bits: int, *, symmetric: bool) -> Grid | None:
-    """The grid of one method of ``method_grids``; None where it has no step."""
-    if method == "mse":
-        grid, _ = best_grid(bins, bits, symmetric=symmetric)
-    else:
-        grid = Grid.over(*_ends(method, bins), bits, symmetric=symmetric)
-    return grid if grid.step > 0 else None
-
-
-def _ends(method: str, bins: Bins) -> tuple[float, float]:
-    low, high = float(bins.lowest[0]), float(bins.highest[0])
-    if method == "min-max":
-        return low, high
-    if method == "kl":
-        reach = kl_threshold(bins)
-        return max(low, -reach), min(high, reach)
-    share = _SHARES[method]
-    return min(bins.quantile(1 - share), 0.0), max(bins.quantile(share), 0.0)
-
-
-def method_sqnrs_db(bins: Bins, grids: Mapping[str, Grid]) -> dict[str, float]:
-    """Predicted SQNR in dB on each grid."""
-    return dict(zip(grids, predict_sqnr(bins, list(grids.values())).tolist(), strict=True))
+def kl_ends(bins: Bins) -> tuple[float, float]:
+    """Ends of the range that loses the least information."""
+    reach = kl_threshold(bins)
+    return max(float(bins.lowest[0]), -reach), min(float(bins.highest[0]), reach)
 
 
 def kl_threshold(bins: Bins) -> float:

@@ -81,12 +81,6 @@ def predict_sqnr(bins: Bins, grids: Sequence[Grid]) -> Floats:
     return predict_sqnrs(bins, np.zeros(len(grids), np.int64), grid_columns(grids))
 
 
-def best_grid(bins: Bins, bits: int, *, symmetric: bool) -> tuple[Grid, float]:
-    """The least noisy of min-max, percentile and shrunken ranges, and its predicted SQNR in dB."""
-    grids, predicted = best_grids(bins, np.zeros(1, np.int64), np.array([bits]), np.array([symmetric]))
-    return Grid(*grids[:, 0].tolist()), float(predicted[0])
-
-
 def grid_columns(grids: Sequence[Grid]) -> Floats:
     """Rows of low, high and step with one column per grid."""
     return np.array([(grid.low, grid.high, grid.step) for grid in grids], np.float64).reshape(-1, 3).T

@@ -4,7 +4,7 @@ A remedy of remedies.yaml names its kind under ``simulate``. Prediction, trials,
 with a previous case read this table; there is no other list of kinds.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from types import MappingProxyType
@@ -245,27 +245,6 @@ _ROWS = (
 )
 
 
-def check_rows(rows: Iterable[RemedyKind]) -> None:
-    """Refuse a table that contradicts itself."""
-    known: dict[str, RemedyKind] = {}
-    for row in rows:
-        if row.name in known:
-            raise ValueError(f"two rows for the kind {row.name!r}")
-        if row.change is None and row.trial == EDIT:
-            raise ValueError(f"{row.name!r} has neither a change nor a trial of its own")
-        if row.bound is not None and row.everywhere is not None:
-            raise ValueError(f"{row.name!r} is a bound: it cannot be prescribed for the whole network")
-        if row.everywhere is not None and row.everywhere.turn is not None and row.change is None:
-            raise ValueError(f"{row.name!r} has no change that could be tried on the whole network")
-        if row.spreads and (not row.is_remedy or row.bound is not None or row.spends_bits):
-            raise ValueError(f"{row.name!r} cannot be tried where it helps: it is no repair in the bits in force")
-        known[row.name] = row
-    for row in known.values():
-        if row.advised_as is not None and row.advised_as not in known:
-            raise ValueError(f"{row.name!r} is advised as {row.advised_as!r}, which has no row")
-
-
-check_rows(_ROWS)
 REMEDY_KINDS = MappingProxyType({row.name: row for row in _ROWS})
 #: Names that a remedy may give under ``simulate``.
 SIMULATIONS = tuple(row.name for row in _ROWS if row.is_remedy)

@@ -43,13 +43,13 @@ class SubjectChange(Contract):
     after: int | float | None = Field(default=None, description="the same after")
 
 
-class Turned(Contract):
-    """A fact that decides why one of the cases does not list a cause."""
+class FactChange(Contract):
+    """One fact in both cases."""
 
     fact: str
-    unit: str | None = Field(default=None)
-    before: object = Field(description="its value in the first case, on the first subject of the cause")
-    after: object = Field(description="the same in the second")
+    unit: str | None = None
+    before: object
+    after: object
 
 
 class CauseChange(Contract):
@@ -76,7 +76,7 @@ class CauseChange(Contract):
         default=None, description="cause that explains it in the case whose diagnosis does not list it"
     )
     missing: tuple[str, ...] = Field(default=(), description="facts that one of the two lacks to judge it")
-    turned: tuple[Turned, ...] = Field(
+    turned: tuple[FactChange, ...] = Field(
         default=(), description="of a cause that is healed or new the facts by which its first rule does not hold"
     )
     manual: str = Field(description="page of the manual, without its suffix")
@@ -185,7 +185,7 @@ def _change(name: str, before: Findings, after: Findings, base: RuleBase, rename
 
 def _find_turned(
     lead: CauseReport, rows: Sequence[SubjectChange], before: Findings, after: Findings, base: RuleBase
-) -> tuple[Turned, ...]:
+) -> tuple[FactChange, ...]:
     """Facts that decide that a rule does not hold on the first subject in the case that does not list its cause."""
     rule = next((each for each in base.rules if each.id in lead.rules), None)
     if rule is None or not rows:
@@ -201,7 +201,7 @@ def _find_turned(
     used = next((used for verdict, used in verdicts if verdict is False), [])
     pairs = {c.fact: (look_up(c.fact, old, before.facts.model), look_up(c.fact, new, after.facts.model)) for c in used}
     return tuple(
-        Turned(fact=fact, unit=_unit_of(fact, rule.scope), before=then, after=now)
+        FactChange(fact=fact, unit=_unit_of(fact, rule.scope), before=then, after=now)
         for fact, (then, now) in pairs.items()
         if differs(then, now)
     )

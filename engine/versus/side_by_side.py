@@ -20,7 +20,7 @@ from quantmedic.engine.garbage import without_garbage_collection
 from quantmedic.engine.json_record import Contract
 from quantmedic.engine.rules.evaluate import evaluate, look_up
 from quantmedic.engine.rules.rulebase import RuleBase
-from quantmedic.engine.versus.cause_changes import CauseChange, cause_changes, findings_of
+from quantmedic.engine.versus.cause_changes import CauseChange, FactChange, cause_changes, findings_of
 from quantmedic.engine.versus.outcome import (
     Direction,
     MetricChange,
@@ -109,15 +109,6 @@ class LayersMatched(Contract):
     by_position: int
     only_before: tuple[str, ...] = Field(description="layers of the first case without a counterpart")
     only_after: tuple[str, ...] = Field(description="layers of the second case without one")
-
-
-class FactChange(Contract):
-    """One fact of the models in both cases."""
-
-    fact: str
-    unit: str | None
-    before: object
-    after: object
 
 
 class ComparisonReport(Contract):

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from quantmedic.engine.formulas.tensor_histogram import Histogram
 from quantmedic.reports.charts.frame import LEFT, RIGHT, TOP, WIDTH, Plot, Tick, place_ticks, ticks
-from quantmedic.reports.text import count, decibels, number, visible
+from quantmedic.reports.text import count, number, visible
 
 HISTOGRAM_HEIGHT, HISTOGRAM_FOOT, HISTOGRAMS_SHOWN = 170.0, 52.0, 24
 
@@ -33,7 +33,6 @@ class HistogramChart(Plot):
     bars: Annotated[tuple[Bar, ...], "non-empty bins"]
     ticks: Annotated[tuple[Tick, ...], "marks of the horizontal axis"]
     counts: Annotated[tuple[Tick, ...], "marks of the vertical, logarithmic axis"]
-    methods: Annotated[str, "predicted SQNR by calibration method, best first; empty where there is no fixed grid"]
     limits: Annotated[tuple[Tick, ...], "ends of the quantizer's range"]
 
 
@@ -71,7 +70,6 @@ def _histogram_chart(place: int, histogram: Histogram) -> HistogramChart:
         bars=_histogram_bars(histogram, x, y, bottom) if drawable else (),
         ticks=place_ticks(ticks(low, high, 8), x),
         counts=tuple(Tick(y(10**e), f"1e{e}") for e in range(0, decades + 1, max(1, math.ceil(decades / 5)))),
-        methods=_methods_text(histogram),
         limits=tuple(
             Tick(x(limit), number(limit))
             for limit in (histogram.low, histogram.high)
@@ -79,13 +77,6 @@ def _histogram_chart(place: int, histogram: Histogram) -> HistogramChart:
         ),
         summary=f"distribution of {title}, quantizer range {number(histogram.low)} to {number(histogram.high)}",
     )
-
-
-def _methods_text(histogram: Histogram) -> str:
-    rows = (
-        f"{row.method} {decibels(row.sqnr_db)} ({number(row.low)} … {number(row.high)})" for row in histogram.methods
-    )
-    return f"predicted by calibration method: {', '.join(rows)}" if histogram.methods else ""
 
 
 def _histogram_bars(

@@ -8,9 +8,9 @@ from quantmedic.engine.case.facts import MetricFacts, Role
 from quantmedic.engine.diagnosis.headline import is_number
 from quantmedic.engine.gate.policy import PERPLEXITY
 from quantmedic.engine.metrics.kinds import is_share
-from quantmedic.engine.versus.cause_changes import CauseChange
+from quantmedic.engine.versus.cause_changes import CauseChange, FactChange
 from quantmedic.engine.versus.outcome import Direction, MetricChange, OutputChange
-from quantmedic.engine.versus.side_by_side import ComparisonReport, FactChange, Side
+from quantmedic.engine.versus.side_by_side import ComparisonReport, Side
 from quantmedic.reports.charts.comparison import CompareChart, compare_chart, is_run
 from quantmedic.reports.sections.changes import (
     COUNTED,

@@ -16,7 +16,8 @@ from builders.html_pages import Page
 
 import quantmedic
 from quantmedic.engine.errors import OutputError, QuantmedicError
-from quantmedic.engine.versus.side_by_side import ComparisonReport, FactChange
+from quantmedic.engine.versus.cause_changes import FactChange
+from quantmedic.engine.versus.side_by_side import ComparisonReport
 from quantmedic.reports.charts.comparison import compare_chart
 from quantmedic.reports.files import comparison_files
 from quantmedic.reports.machines.records import comparison_json

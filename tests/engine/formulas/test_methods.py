@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from builders.cases import bins_of
 
-from quantmedic.engine.formulas.methods import RangeEnd, kl_threshold, method_grids, method_sqnrs_db, miss_of_ranges
+from quantmedic.engine.formulas.methods import RangeEnd, kl_ends, kl_threshold, miss_of_ranges, percentile_ends
+from quantmedic.engine.formulas.simulate import Grid, best_grids, predict_sqnr
 
 
 def draw(kind: str) -> Any:
@@ -28,9 +29,11 @@ def test_noise_of_every_method_is_within_one_decibel(kind: str) -> None:
         bins = bins.on_points({0: np.unique(x)})
     wrong = {}
     for symmetric in (False, True):
-        grids = method_grids(bins, 8, symmetric=symmetric)
-        assert set(grids) == {"min-max", "percentile-99.9", "percentile-99.99", "percentile-99.999", "kl", "mse"}
-        predicted = method_sqnrs_db(bins, grids)
+        ends = {"min-max": (bins.lowest[0], bins.highest[0]), "percentile": percentile_ends(bins), "kl": kl_ends(bins)}
+        grids = {name: Grid.over(float(low), float(high), 8, symmetric=symmetric) for name, (low, high) in ends.items()}
+        best, _ = best_grids(bins, np.zeros(1, np.int64), np.array([8]), np.array([symmetric]))
+        grids["mse"] = Grid(*best[:, 0].tolist())
+        predicted = dict(zip(grids, predict_sqnr(bins, list(grids.values())).tolist(), strict=True))
         assert predicted["mse"] >= max(predicted.values()) - 0.01
         for name, grid in grids.items():
             y = np.clip(np.rint(x.astype(np.float64) / grid.step) * grid.step, grid.low, grid.high)
@@ -47,7 +50,7 @@ def test_kl_clips_outliers_and_keeps_what_is_full() -> None:
     outliers, even = draw("outliers over a narrow bulk"), np.random.default_rng(3).uniform(0, 6, 100_000)
     assert kl_threshold(bins_of(outliers)) < 1.0 < outliers.max()
     assert kl_threshold(bins_of(even.astype(np.float32))) > 5.0
-    assert method_grids(bins_of(np.zeros(10, np.float32)), 8, symmetric=False) == {}, "nothing but zeros has no range"
+    assert kl_ends(bins_of(np.zeros(10, np.float32))) == (0.0, 0.0), "nothing but zeros has no range"
 
 
 @pytest.mark.thorough

@@ -15,7 +15,6 @@ from quantmedic.engine.formulas.simulate import (
     PERCENTILES,
     SHRINK,
     Grid,
-    best_grid,
     best_grids,
     noise,
     noises,
@@ -27,6 +26,11 @@ ends = st.floats(width=32, allow_nan=False, allow_infinity=False, allow_subnorma
 arrays = st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=30).map(lambda x: np.array(x, np.float32))
 N = 20_000
 OUTLIER = "one huge outlier"
+
+
+def best_grid(bins: BinTable, bits: int, *, symmetric: bool) -> tuple[Grid, float]:
+    grids, predicted = best_grids(bins, np.zeros(1, np.int64), np.array([bits]), np.array([symmetric]))
+    return Grid(*grids[:, 0].tolist()), float(predicted[0])
 
 
 def draw(kind: str) -> Any:

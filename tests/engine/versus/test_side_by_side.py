@@ -8,7 +8,7 @@ import pytest
 from builders.comparisons import BASE, compared, facts, judged, layer, pair, table
 
 from quantmedic.engine.rules.conditions import All, Condition
-from quantmedic.engine.versus.cause_changes import CauseChange, Turned
+from quantmedic.engine.versus.cause_changes import CauseChange, FactChange
 from quantmedic.engine.versus.side_by_side import ComparisonReport
 from quantmedic.reports.sections.comparison import document_context
 
@@ -219,5 +219,5 @@ def test_what_healed_beyond_its_threshold_tells_the_fact_that_decided_it() -> No
     notes = [cause.note for group in context.groups for cause in group.causes if cause.cause == "weight-spread"]
     assert notes == ["another condition of its rule no longer holds: model.harmed yes → no"]
     assert causes(compared(after, before, base))["weight-spread"].turned == (
-        Turned(fact="model.harmed", before=False, after=True),
+        FactChange(fact="model.harmed", before=False, after=True),
     )
