@@ -32,7 +32,7 @@ def fill_weight_errors(
         error = _weight_error(op, graph, twin, float_graph)
         if error is None:
             continue
-        inputs, outputs = (slice(int(statistics.offsets[i]), int(statistics.offsets[i + 1])) for i in (source, target))
+        inputs, outputs = (statistics.rows(i) for i in (source, target))
         count, mean, m2 = (statistics.columns[name][inputs] for name in ("count", "mean", "m2"))
         reached = _per_output(error, mean, m2 / np.maximum(count, 1) + mean * mean, outputs.stop - outputs.start)
         if reached is None or not (count > 0).all():

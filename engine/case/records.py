@@ -308,6 +308,10 @@ class CaseRecord(Record):
     float_operators: tuple[FloatOperatorRecord, ...] = ()
     """The float model as it was before anything was folded; empty in cases of files alone, and of older versions."""
 
+    def writers(self) -> dict[int, int]:
+        """Place of the operator that writes each tensor, by the index of the tensor."""
+        return {i: place for place, op in enumerate(self.operators) for i in op.outputs if i is not None}
+
     @classmethod
     def of_files(
         cls,

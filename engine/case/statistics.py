@@ -207,9 +207,13 @@ class SetStatistics:
             spatial=np.zeros((BUCKETS, len(SPATIAL))),
         )
 
+    def rows(self, index: int) -> slice:
+        """Rows of one tensor in the columns."""
+        return slice(int(self.offsets[index]), int(self.offsets[index + 1]))
+
     def tensor(self, index: int) -> TensorStatistics:
         """Views of one tensor; writing to them changes the set."""
-        rows = slice(int(self.offsets[index]), int(self.offsets[index + 1]))
+        rows = self.rows(index)
         columns = {name: self.columns[name][rows] for name in ROW_COLUMNS}
         errors = {kind: {n: self.columns[f"{kind}.{n}"][rows] for n in ERROR_COLUMNS} for kind in ERROR_KINDS}
         for histograms in (self.histograms, self.quantized_histograms):

@@ -39,8 +39,7 @@ class Inspection:
     @cached_property
     def edges(self) -> tuple[tuple[int, int], ...]:
         """(layer that writes, layer that reads); an input of the network is written by layer -1."""
-        operators = self.case.record.operators
-        writers = {tensor: place for place, op in enumerate(operators) for tensor in op.outputs if tensor is not None}
+        operators, writers = self.case.record.operators, self.case.record.writers()
         pairs: dict[tuple[int, int], None] = {}
         for place, op in enumerate(operators):
             read = [writers.get(tensor, -1) for tensor in op.inputs if tensor is not None]

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from quantmedic.engine.case.facts import CaseFacts, LayerFacts, QuantizerFacts
 from quantmedic.engine.case.settings_in_force import SettingsInForce
 from quantmedic.engine.diagnosis.toolchain_settings import toolchain_settings
+from quantmedic.engine.formulas.input_relation import KNOWN_RANGE
 
 #: Layers whose weights get a scale per channel where a toolchain is asked for it.
 CHANNEL_TYPES = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
@@ -13,8 +14,6 @@ CHANNEL_TYPES = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 OPERAND_TYPES = frozenset({"Add", "Sub", "Mul", "Div"})
 #: Largest code of a symmetric 8-bit weight that is kept to 7 bits.
 REDUCED_CODE = 64
-#: Operators whose results have a range by definition, which no calibration sets.
-FIXED_RANGE = frozenset({"Softmax", "LogSoftmax", "Sigmoid", "HardSigmoid", "Tanh"})
 #: Activations that a quantizer takes over, so that they vanish from the model.
 REMOVABLE = frozenset({"Relu", "Clip"})
 #: Marks of the quantized model.
@@ -156,8 +155,8 @@ def _keeps_biases(stored: Iterable[LayerFacts]) -> bool:
 
 def _is_calibrated_symmetrically(facts: CaseFacts) -> bool:
     """Ranges are symmetric where they are measured, but a quantizer with zero points took activations over."""
-    measured = [t for t in facts.tensors if t.producer not in FIXED_RANGE and code_type(t.quantizer) is not None]
-    fixed = [t for t in facts.tensors if t.producer in FIXED_RANGE and code_type(t.quantizer) is not None]
+    measured = [t for t in facts.tensors if t.producer not in KNOWN_RANGE and code_type(t.quantizer) is not None]
+    fixed = [t for t in facts.tensors if t.producer in KNOWN_RANGE and code_type(t.quantizer) is not None]
     if len(measured) <= 1 or not _all_symmetric(t.quantizer for t in measured):
         return False
     folded = any(layer.weight.batch_norm_gain is not None for layer in facts.layers)

@@ -144,7 +144,7 @@ def targets_of(findings: Iterable[Finding], case: Case, facts: CaseFacts) -> Tar
     number = {id(tensor): i for i, tensor in enumerate(facts.tensors)}
     place = {id(layer): i for i, layer in enumerate(facts.layers)}
     named = {op.name: i for i, op in enumerate(case.record.operators)}
-    writer = {i: k for k, op in enumerate(case.record.operators) for i in op.outputs if i is not None}
+    writer = case.record.writers()
     for finding in findings:
         match finding.view:
             case TensorFacts() as view:

@@ -115,7 +115,7 @@ def _channel_grids(
         own, record = facts.tensors[i].quantizer, records[i]
         if not _is_per_channel(own) or own.axis is None or own.axis != record.axis:
             continue
-        rows = slice(statistics.offsets[i], statistics.offsets[i + 1])
+        rows = statistics.rows(i)
         low, high = statistics.columns["min"][rows], statistics.columns["max"][rows]
         seen = np.isfinite(low) & np.isfinite(high) & (np.maximum(high, 0.0) > np.minimum(low, 0.0))
         if not seen.any():

@@ -11,6 +11,8 @@ from quantmedic.engine.case.statistics import Column
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
+#: Fields of facts by their name, by the place of the layer that has them.
+FieldsByPlace = Mapping[int, Mapping[str, object]]
 
 
 def per_tensor(reduce: np.ufunc, column: Column, offsets: Integers) -> Column:

@@ -5,28 +5,29 @@ from collections.abc import Collection
 from quantmedic.engine.case.budget_record import LossBudget, SourceRecord
 from quantmedic.engine.case.facts import LayerFacts
 from quantmedic.engine.case.records import Case
+from quantmedic.engine.formulas.columns import FieldsByPlace
 from quantmedic.engine.formulas.noise_sources import is_mended, noisiest_output, simulated_share
 
 #: A wrong range: 8 bits are enough for what another one mends, and the rules about ranges tell of it.
 _RANGES = ("full-range", "best-range")
 
 
-def layers_with_decoders(layers: tuple[LayerFacts, ...], case: Case) -> tuple[LayerFacts, ...]:
-    """The layers; those that decode the head of a detector know how much of the noise all of them make.
+def decoder_fields(layers: tuple[LayerFacts, ...], case: Case) -> FieldsByPlace:
+    """Of layers that decode the head of a detector, how much of the noise all of them make.
 
     What joins boxes and scores knows the others. What it rounds on its one grid, the rules about joints tell of (G001,
     G002).
     """
     found = {layer.float_name: k for k, layer in enumerate(layers) if layer.float_name}
-    changed = list(layers)
+    changed: dict[int, dict[str, object]] = {}
     for output in case.record.outputs:
         places = sorted({found[name] for name in output.decoder if name in found})
         made = {i for k in places for i in case.record.operators[k].outputs if i is not None}
         share = _share_of(case.record.loss_budget, made - set(output.carriers), places)
         names = [name for k in places if (name := layers[k].name)]
         for k in places:
-            changed[k] = layers[k].model_copy(update=_decoder_facts(layers[k], names, share))
-    return tuple(changed)
+            changed[k] = _decoder_facts(layers[k], names, share)
+    return changed
 
 
 def _share_of(budget: LossBudget | None, tensors: Collection[int], operators: Collection[int]) -> float | None:

@@ -1,7 +1,7 @@
 """From a case to its facts: formulas only, every number from the accumulators."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -25,24 +25,24 @@ from quantmedic.engine.case.output_columns import has_selected_rows, mixes_score
 from quantmedic.engine.case.output_comparison import affine_facts, ending_facts
 from quantmedic.engine.case.records import Case, OperatorRecord
 from quantmedic.engine.case.statistics import SAMPLE_DTYPE, SampleTable
-from quantmedic.engine.formulas.columns import per_tensor, ratio
+from quantmedic.engine.formulas.columns import FieldsByPlace, per_tensor, ratio
 from quantmedic.engine.formulas.datasets import dataset_facts
-from quantmedic.engine.formulas.decoders import layers_with_decoders
-from quantmedic.engine.formulas.device_tensors import layers_with_device, tensors_with_device
+from quantmedic.engine.formulas.decoders import decoder_fields
+from quantmedic.engine.formulas.device_tensors import departure_fields, tensors_with_device
 from quantmedic.engine.formulas.error_facts import divisor_steps, has_lost_channels, normalized_mse, weight_error_facts
 from quantmedic.engine.formulas.first_input import lattices_of
-from quantmedic.engine.formulas.language import coarse_share, count_faults, layers_with_blocks, wide_groups_share
+from quantmedic.engine.formulas.language import block_fields, coarse_share, count_faults, wide_groups_share
 from quantmedic.engine.formulas.noise_sources import (
     JOINING,
     budget_of_model,
-    layers_with_halves,
-    layers_with_sources,
+    half_fields,
+    layer_source_fields,
     reach_of,
     tensors_with_sources,
     width_of,
 )
 from quantmedic.engine.formulas.outside import outside_facts
-from quantmedic.engine.formulas.reported import input_facts, layers_with_settings, reported_facts
+from quantmedic.engine.formulas.reported import input_facts, reported_facts, toolchain_fields
 from quantmedic.engine.formulas.simulate import Grid
 from quantmedic.engine.formulas.stored_bins import main_role
 from quantmedic.engine.formulas.task_metric import metric_facts, odd_set_reading, with_label_fit, with_odd_set
@@ -81,19 +81,15 @@ def assemble(
     ``datasets`` are those of the data sets where they are known already.
     """
     tensors = with_neighbour_bits(case, tensors)
-    writers = {i: op for op in case.record.operators for i in op.outputs if i is not None}
+    writers = {i: case.record.operators[k] for i, k in case.record.writers().items()}
     outputs = tuple(_output_facts(case, i, tensors, thresholds) for i in range(len(case.record.outputs)))
     worst = _worst_of_outputs(case, outputs)
     degraded = _degraded_tensors(case, tensors, outputs, thresholds)
     operators = case.record.operators
     errors = [weight_error_facts(case, op, tensors) for op in operators]
     pairs = zip(operators, errors, strict=True)
-    layers = _rank_layers(tuple(_layer_facts(op, tensors, degraded, worst, writers, error) for op, error in pairs))
-    amplified = 10.0 ** (thresholds.threshold("noise_amplification_db") / 20.0)
-    layers = layers_with_halves(layers_with_sources(layers, case), case, tensors, amplified, FEEDER_STEPS)
-    layers = layers_with_decoders(layers_with_device(layers, case), case)
-    layers = layers_with_settings(_with_time_shares(layers, case.record.model.kernels), case.record.model.settings)
-    layers = layers_with_blocks(layers, case.record.model, thresholds)
+    layers = tuple(_layer_facts(op, tensors, degraded, worst, writers, error) for op, error in pairs)
+    layers = _with_fields(layers, _more_of_layers(layers, case, tensors, thresholds))
     model = _facts_of_model(case, thresholds, layers, tensors, outputs)
     odd = odd_set_reading(model.metric, thresholds.threshold("slight_kappa"), thresholds.threshold("substantial_kappa"))
     return CaseFacts(
@@ -172,30 +168,44 @@ def _added_nmse(output: TensorFacts, inputs: Sequence[TensorFacts]) -> float | N
     return None if out is None or not carried else max(out - max(carried), 0.0)
 
 
-def _rank_layers(layers: tuple[LayerFacts, ...]) -> tuple[LayerFacts, ...]:
-    """The layers with the places of the compute operators: in the graph, and by the noise that they add."""
-    compute = [layer for layer in layers if layer.is_compute]
-    places = {id(layer): place for place, layer in enumerate(compute)}
-    known = [(layer.added_nmse, layer) for layer in compute if layer.added_nmse is not None]
+def _more_of_layers(
+    layers: tuple[LayerFacts, ...], case: Case, tensors: tuple[TensorFacts, ...], thresholds: Thresholds
+) -> Iterator[FieldsByPlace]:
+    """What depends on other layers, on the loss budget, and on what else was given."""
+    amplified = 10.0 ** (thresholds.threshold("noise_amplification_db") / 20.0)
+    yield _rank_fields(layers)
+    yield layer_source_fields(layers, case)
+    yield half_fields(layers, case, tensors, amplified, FEEDER_STEPS)
+    yield departure_fields(layers, case)
+    yield decoder_fields(layers, case)
+    yield _time_fields(layers, case.record.model.kernels)
+    yield toolchain_fields(layers, case.record.model.settings)
+    yield block_fields(layers, case.record.model, thresholds)
+
+
+def _with_fields(layers: tuple[LayerFacts, ...], found: Iterable[FieldsByPlace]) -> tuple[LayerFacts, ...]:
+    """The layers with these fields."""
+    fields: list[dict[str, object]] = [{} for _ in layers]
+    for by_place in found:
+        for place, more in by_place.items():
+            fields[place] |= more
+    return tuple(layer.model_copy(update=more) if more else layer for layer, more in zip(layers, fields, strict=True))
+
+
+def _rank_fields(layers: tuple[LayerFacts, ...]) -> FieldsByPlace:
+    """Places of the compute operators: in the graph, and by the noise that they add."""
+    compute = [place for place, layer in enumerate(layers) if layer.is_compute]
+    known = [(noise, place) for place in compute if (noise := layers[place].added_nmse) is not None]
     ordered = sorted(known, key=lambda pair: -pair[0])
-    ranks = {id(layer): rank for rank, (_, layer) in enumerate(ordered, 1)}
-    return tuple(
-        layer.model_copy(update={"compute_index": places[id(layer)], "error_rank": ranks.get(id(layer))})
-        if id(layer) in places
-        else layer
-        for layer in layers
-    )
+    ranks = {place: rank for rank, (_, place) in enumerate(ordered, 1)}
+    return {place: {"compute_index": k, "error_rank": ranks.get(place)} for k, place in enumerate(compute)}
 
 
-def _with_time_shares(layers: tuple[LayerFacts, ...], kernels: Sequence[KernelFacts]) -> tuple[LayerFacts, ...]:
-    """The layers with their share of the time of all kernels, where that was measured."""
+def _time_fields(layers: tuple[LayerFacts, ...], kernels: Sequence[KernelFacts]) -> FieldsByPlace:
+    """Share of the time of all kernels, where that was measured."""
     total = sum(kernel.time_ms or 0.0 for kernel in kernels)
-    if not total:
-        return layers
-    return tuple(
-        layer if layer.time_ms is None else layer.model_copy(update={"time_share": layer.time_ms / total})
-        for layer in layers
-    )
+    times = {place: layer.time_ms for place, layer in enumerate(layers) if layer.time_ms is not None}
+    return {place: {"time_share": time / total} for place, time in times.items()} if total else {}
 
 
 def _reads_unsigned(op: OperatorRecord, tensors: tuple[TensorFacts, ...]) -> bool | None:

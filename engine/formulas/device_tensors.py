@@ -5,6 +5,7 @@ from collections.abc import Collection, Sequence
 from quantmedic.engine.case.facts import DeviceTensorFacts, LayerFacts, TensorFacts
 from quantmedic.engine.case.records import Case, DeviceTensorRecord
 from quantmedic.engine.decibels import sqnr_db
+from quantmedic.engine.formulas.columns import FieldsByPlace
 from quantmedic.engine.thresholds import Thresholds
 
 
@@ -27,8 +28,7 @@ def tensors_with_device(
 
 def _layers_between(case: Case, tensor: int, compared: Collection[int]) -> tuple[str, ...]:
     """Names of the layers that compute a tensor from others that were compared."""
-    operators = case.record.operators
-    writers = {i: place for place, op in enumerate(operators) for i in op.outputs if i is not None}
+    operators, writers = case.record.operators, case.record.writers()
     found: set[int] = set()
     left = [writers[tensor]] if tensor in writers else []
     while left:
@@ -41,18 +41,17 @@ def _layers_between(case: Case, tensor: int, compared: Collection[int]) -> tuple
     return tuple(operators[place].name for place in sorted(found))
 
 
-def layers_with_device(layers: tuple[LayerFacts, ...], case: Case) -> tuple[LayerFacts, ...]:
-    """The layers with whether a departure of the device begins at them, where its tensors were given."""
+def departure_fields(layers: tuple[LayerFacts, ...], case: Case) -> FieldsByPlace:
+    """Whether a departure of the device begins at a layer, where its tensors were given."""
     if case.record.device is None:
-        return layers
+        return {}
+    found: dict[int, dict[str, object]] = {}
     seen: set[int] = set()
-    found = []
-    for layer, op in zip(layers, case.record.operators, strict=True):
+    for place, (layer, op) in enumerate(zip(layers, case.record.operators, strict=True)):
         begins, index = layer.output.device.begins, next((i for i in op.outputs if i is not None), None)
-        departs = None if begins is None else begins and index not in seen
+        found[place] = {"device_departs": None if begins is None else begins and index not in seen}
         seen |= set() if index is None else {index}
-        found.append(layer.model_copy(update={"device_departs": departs}))
-    return tuple(found)
+    return found
 
 
 def _device_tensor(

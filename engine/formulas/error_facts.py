@@ -129,7 +129,7 @@ def weight_error_facts(case: Case, op: OperatorRecord, tensors: Sequence[TensorF
         return WeightErrorFacts()
     role = main_role(case)
     statistics = case.statistics[role]
-    rows = slice(int(statistics.offsets[index]), int(statistics.offsets[index + 1]))
+    rows = statistics.rows(index)
     columns = {name: column[rows] for name, column in statistics.columns.items()}
     seen, measured = columns["weights.count"], columns["accumulated.count"]
     if not len(seen) or not (seen > 0).all() or not (measured > 0).all():
@@ -196,7 +196,7 @@ def divisor_steps(op: OperatorRecord, tensors: Sequence[TensorFacts]) -> float |
 def has_lost_channels(case: Case, index: int) -> bool:
     """Whether a channel of a tensor has a signal that is less than twice the noise which arrives in it."""
     statistics = case.statistics[main_role(case)]
-    rows = slice(int(statistics.offsets[index]), int(statistics.offsets[index + 1]))
+    rows = statistics.rows(index)
     power, noise = (statistics.columns[f"accumulated.{name}"][rows] for name in ("power", "square"))
     return bool(((power > ALIVE * power.max(initial=0.0)) & (noise > LOST * power)).any())
 

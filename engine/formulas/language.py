@@ -4,36 +4,33 @@ from collections.abc import Sequence
 
 from quantmedic.engine.case.facts import LanguageFacts, LayerFacts, ModelFacts, WeightFacts
 from quantmedic.engine.case.language_facts import RunningInputFacts
+from quantmedic.engine.formulas.columns import FieldsByPlace
 from quantmedic.engine.thresholds import Thresholds
 
 _NO_INPUTS = RunningInputFacts()
 
 
-def layers_with_blocks(
-    layers: tuple[LayerFacts, ...], model: ModelFacts, thresholds: Thresholds
-) -> tuple[LayerFacts, ...]:
-    """The layers with what was measured of their inputs, and with what was tried.
+def block_fields(layers: tuple[LayerFacts, ...], model: ModelFacts, thresholds: Thresholds) -> FieldsByPlace:
+    """What was measured of the inputs of layers, and what was tried.
 
     That is the worst block, the output layer, the embedding and routers with their float weights.
     """
     if model.language.texts is None:
-        return layers
+        return {}
     inside = [layer for layer in layers if _is_inside(layer, model.language.worst_block)]
     tried = {
         "block_gain": model.language.worst_block_gain,
         "block_erased_layers": sum(_is_erased(layer.weight, thresholds) for layer in inside),
     }
     inputs = {own.layer: own for block in model.language.blocks for own in block.inputs}
-    return tuple(
-        layer.model_copy(
-            update={
-                **_gain_of_part(layer, model.language),
-                **(tried if _is_inside(layer, model.language.worst_block) else {}),
-                "running_input": inputs.get(layer.float_name or layer.name, _NO_INPUTS),
-            }
-        )
-        for layer in layers
-    )
+    return {
+        place: {
+            **_gain_of_part(layer, model.language),
+            **(tried if _is_inside(layer, model.language.worst_block) else {}),
+            "running_input": inputs.get(layer.float_name or layer.name, _NO_INPUTS),
+        }
+        for place, layer in enumerate(layers)
+    }
 
 
 def _is_inside(layer: LayerFacts, block: str | None) -> bool:

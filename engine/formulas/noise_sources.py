@@ -18,6 +18,7 @@ from quantmedic.engine.case.facts import LayerFacts, SourceFacts, TensorFacts
 from quantmedic.engine.case.model_facts import FamilyFacts
 from quantmedic.engine.case.records import Case, OperatorRecord
 from quantmedic.engine.decibels import sqnr_db
+from quantmedic.engine.formulas.columns import FieldsByPlace
 from quantmedic.engine.formulas.stored_bins import main_role
 from quantmedic.engine.operator_types import LAYOUTS
 
@@ -95,17 +96,20 @@ def _operand_ratios(case: Case, tensors: tuple[TensorFacts, ...]) -> dict[int, f
     return found
 
 
-def layers_with_sources(layers: tuple[LayerFacts, ...], case: Case) -> tuple[LayerFacts, ...]:
-    """The layers with what their stored weights and biases do to the noise at the output."""
+def layer_source_fields(layers: tuple[LayerFacts, ...], case: Case) -> FieldsByPlace:
+    """What stored weights and biases do to the noise at the output."""
     if case.record.loss_budget is None:
-        return layers
+        return {}
     sources, nothing = source_facts(case.record.loss_budget), SourceFacts()
-    own = [(sources.get(("weight", k), nothing), sources.get(("bias", k), nothing)) for k in range(len(layers))]
     strangers = _strangers(case, [layer.output for layer in layers])
-    return tuple(
-        layer.model_copy(update={"weight_source": weight, "bias_source": bias, **strangers.get(k, {"stranger": False})})
-        for k, (layer, (weight, bias)) in enumerate(zip(layers, own, strict=True))
-    )
+    return {
+        k: {
+            "weight_source": sources.get(("weight", k), nothing),
+            "bias_source": sources.get(("bias", k), nothing),
+            **strangers.get(k, {"stranger": False}),
+        }
+        for k in range(len(layers))
+    }
 
 
 def _strangers(case: Case, made: Sequence[TensorFacts]) -> dict[int, dict[str, object]]:
@@ -142,7 +146,7 @@ def _behind(case: Case, tensor: TensorFacts, index: int) -> dict[str, object]:
     """The error of the first compared tensor, and how much of it is a line per channel."""
     error = tensor.data.accumulated
     statistics = case.statistics[main_role(case)]
-    rows = slice(int(statistics.offsets[index]), int(statistics.offsets[index + 1]))
+    rows = statistics.rows(index)
     columns = {name: column[rows].astype(np.float64) for name, column in statistics.columns.items()}
     count, total = np.maximum(columns["accumulated.count"], 1.0), columns["accumulated.sum"]
     square, values = columns["accumulated.square"], columns["mean"] * count
@@ -153,10 +157,10 @@ def _behind(case: Case, tensor: TensorFacts, index: int) -> dict[str, object]:
     return {"behind_sqnr_db": error.sqnr_db, "behind_line_gain_db": sqnr_db(float(square.sum()), left)}
 
 
-def layers_with_halves(
+def half_fields(
     layers: tuple[LayerFacts, ...], case: Case, tensors: tuple[TensorFacts, ...], ratio: float, steps: int
-) -> tuple[LayerFacts, ...]:
-    """The layers with those that they cancel against.
+) -> FieldsByPlace:
+    """Layers that cancel against others.
 
     Args:
         layers: In the order of the operators.
@@ -165,7 +169,7 @@ def layers_with_halves(
         ratio: Operands cancel where each is more than this many times as wide as the result.
         steps: Steps upstream of the operator that takes one from the other.
     """
-    writers = {i: op for op in case.record.operators for i in op.outputs if i is not None}
+    writers = {i: case.record.operators[k] for i, k in case.record.writers().items()}
     halves: dict[str, dict[str, None]] = {}
     for op in case.record.operators:
         if op.op_type not in CANCELLING or not _cancels(op, tensors, ratio):
@@ -173,10 +177,7 @@ def layers_with_halves(
         members = [op.name, *_makers(op, writers, steps)]
         for name in members:
             halves.setdefault(name, {}).update(dict.fromkeys(other for other in members if other != name))
-    return tuple(
-        layer.model_copy(update={"halves": tuple(halves[layer.name])}) if layer.name in halves else layer
-        for layer in layers
-    )
+    return {k: {"halves": tuple(halves[layer.name])} for k, layer in enumerate(layers) if layer.name in halves}
 
 
 def _cancels(op: OperatorRecord, tensors: tuple[TensorFacts, ...], ratio: float) -> bool:

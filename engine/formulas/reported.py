@@ -7,6 +7,7 @@ from typing import Literal
 
 from quantmedic.engine.case.facts import LayerFacts, ModelFacts, ReportedFacts, SettingsFacts
 from quantmedic.engine.decibels import to_decibels
+from quantmedic.engine.formulas.columns import FieldsByPlace
 from quantmedic.engine.formulas.first_input import FULL_SPAN, Lattice, are_pixels
 
 _COLOURS = {"rgb", "bgr"}
@@ -73,27 +74,25 @@ def _factors_and_means(settings: SettingsFacts, channels: int) -> list[tuple[flo
     return list(zip(factors, means, strict=True))
 
 
-def layers_with_settings(layers: tuple[LayerFacts, ...], settings: SettingsFacts) -> tuple[LayerFacts, ...]:
-    """The layers with their place from the end, where they run, how the reported error grows, and asked-for bits."""
+def toolchain_fields(layers: tuple[LayerFacts, ...], settings: SettingsFacts) -> FieldsByPlace:
+    """Place of a layer from the end, where it runs, how the reported error grows, and asked-for bits."""
     devices = [layer.reported.device for layer in layers]
     others = [place for place, device in enumerate(devices) if device not in (None, _HOST)]
     first, last = (others[0], others[-1]) if others else (0, -1)
     levels = [_level_db(layer.reported) for layer in layers]
     before = list(accumulate(levels, lambda known, level: known if level is None else level, initial=_NO_LOSS_DB))
-    return tuple(
-        layer.model_copy(
-            update={
-                "reported_level_db": level,
-                "reported_before_db": None if level is None else earlier,
-                "reported_weight_level_db": _weight_level_db(layer.reported),
-                "layers_behind": len(layers) - 1 - place,
-                "inner_host": None if device is None else device == _HOST and first < place < last,
-                "host_asked": _is_asked(settings.host_layers, layer),
-                "wide_asked": _is_asked(settings.wide_layers, layer),
-            }
-        )
+    return {
+        place: {
+            "reported_level_db": level,
+            "reported_before_db": None if level is None else earlier,
+            "reported_weight_level_db": _weight_level_db(layer.reported),
+            "layers_behind": len(layers) - 1 - place,
+            "inner_host": None if device is None else device == _HOST and first < place < last,
+            "host_asked": _is_asked(settings.host_layers, layer),
+            "wide_asked": _is_asked(settings.wide_layers, layer),
+        }
         for place, (layer, device, level, earlier) in enumerate(zip(layers, devices, levels, before[:-1], strict=True))
-    )
+    }
 
 
 def _is_asked(names: tuple[str, ...] | None, layer: LayerFacts) -> bool | None:

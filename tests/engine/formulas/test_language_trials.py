@@ -3,7 +3,7 @@
 from quantmedic.api.rulebase import load_rulebase
 from quantmedic.engine.case.facts import ErrorFacts, LanguageFacts, LayerFacts, ModelFacts, WeightFacts
 from quantmedic.engine.case.weight_facts import TensorRole
-from quantmedic.engine.formulas.language import layers_with_blocks
+from quantmedic.engine.formulas.language import block_fields
 
 LANGUAGE = LanguageFacts(
     texts=8, worst_block="model.layers.1", worst_block_gain=0.3, head_gain=0.1, embedding_gain=0.2, router_gain=0.8
@@ -25,6 +25,7 @@ def test_a_layer_has_the_gains_of_what_it_is_part_of() -> None:
         (layer("model.embed_tokens", "embedding"), None, 0.2),
     ]
     layers = tuple(own for own, _, _ in known)
-    found = layers_with_blocks(layers, ModelFacts(language=LANGUAGE), load_rulebase())
+    fields = block_fields(layers, ModelFacts(language=LANGUAGE), load_rulebase())
+    found = [layer.model_copy(update=fields[place]) for place, layer in enumerate(layers)]
     assert [(each.block_gain, each.part_gain) for each in found] == [(block, part) for _, block, part in known]
-    assert layers_with_blocks(layers, ModelFacts(), load_rulebase()) is layers, "without texts nothing is said"
+    assert block_fields(layers, ModelFacts(), load_rulebase()) == {}, "without texts nothing is said"

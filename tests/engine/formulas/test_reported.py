@@ -4,10 +4,15 @@ import pytest
 
 from quantmedic.engine.case.facts import LayerFacts, ModelFacts, ReportedFacts, SettingsFacts
 from quantmedic.engine.formulas.first_input import Lattice
-from quantmedic.engine.formulas.reported import input_facts, layers_with_settings, reported_facts, settings_facts
+from quantmedic.engine.formulas.reported import input_facts, reported_facts, settings_facts, toolchain_fields
 
 MEAN, DEVIATION = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
 TOLD = SettingsFacts(input_mean=MEAN, input_scale=tuple(1 / d for d in DEVIATION))
+
+
+def layers_with_settings(layers: tuple[LayerFacts, ...], settings: SettingsFacts) -> tuple[LayerFacts, ...]:
+    found = toolchain_fields(layers, settings)
+    return tuple(layer.model_copy(update=found[place]) for place, layer in enumerate(layers))
 
 
 def read(mean: tuple[float, ...], factor: tuple[float, ...], span: int = 255) -> list[Lattice]:
