@@ -180,26 +180,30 @@ def level_gain(before: float | None, after: float | None) -> float | None:
 
 
 def _setting_changes(past: PreviousCase, facts: CaseFacts) -> Iterable[Changed]:
-    yield from _setting_differences(
-        "data set", _first_by_name(past.facts.datasets, _role), _first_by_name(facts.datasets, _role), _data_settings
-    )
+    cases = (past.facts, facts)
+    yield from _setting_differences("data set", *(_first_by_name(c.datasets, "role") for c in cases), _data_settings)
     for role, share in past.shared.items():
         if share < 1.0:
             change = SettingChange(subject=role, before=1.0, after=share)
             yield Changed(setting="share of the same samples", of="data set", count=1, examples=(change,))
+    yield from _setting_differences("layer", *(_first_by_name(c.layers, "float_name") for c in cases), _layer_settings)
+    then, now = (case.model.language.blocks for case in cases)
     yield from _setting_differences(
-        "layer",
-        _first_by_name(past.facts.layers, _float_name),
-        _first_by_name(facts.layers, _float_name),
-        _layer_settings,
+        "layer", _input_scales(then), _input_scales(now), lambda scale: {"stored scale of inputs": scale}
     )
-    then, now = (case.model.language.blocks for case in (past.facts, facts))
-    yield from _setting_differences("layer", _input_scales(then), _input_scales(now), _input_settings)
     yield from _setting_differences(
-        "block", _first_by_name(then, _block_name), _first_by_name(now, _block_name), _cache_settings
+        "block",
+        _first_by_name(then, "name"),
+        _first_by_name(now, "name"),
+        lambda block: _known({"stored scale of keys": block.key_scale, "stored scale of values": block.value_scale}),
     )
-    tensors = _first_by_name(past.facts.tensors, _float_name), _first_by_name(facts.tensors, _float_name)
+    tensors = (_first_by_name(case.tensors, "float_name") for case in cases)
     yield from _setting_differences("activation", *tensors, _tensor_settings)
+
+
+def _known(settings: Mapping[str, object]) -> dict[str, object]:
+    """Settings without those that are not known."""
+    return {name: value for name, value in settings.items() if value is not None}
 
 
 def _setting_differences(
@@ -245,7 +249,7 @@ def _layer_settings(layer: LayerFacts) -> dict[str, object]:
         "bias": None if layer.bias.bits is None else _precision(layer.bias.bits or None),
         "kernel": layer.executed_as,
     }
-    return {name: value for name, value in settings.items() if value is not None}
+    return _known(settings)
 
 
 def _input_scales(blocks: Iterable[BlockFacts]) -> dict[str, float]:
@@ -256,19 +260,6 @@ def _input_scales(blocks: Iterable[BlockFacts]) -> dict[str, float]:
             found[block.input_layer] = block.input_scale
         found |= {own.layer: own.scale for own in block.inputs if own.layer is not None and own.scale is not None}
     return found
-
-
-def _input_settings(scale: float) -> dict[str, object]:
-    return {"stored scale of inputs": scale}
-
-
-def _cache_settings(block: BlockFacts) -> dict[str, object]:
-    settings = {"stored scale of keys": block.key_scale, "stored scale of values": block.value_scale}
-    return {name: value for name, value in settings.items() if value is not None}
-
-
-def _block_name(block: BlockFacts) -> str | None:
-    return block.name
 
 
 def _tensor_settings(tensor: TensorFacts) -> dict[str, object]:
@@ -282,17 +273,12 @@ def _tensor_settings(tensor: TensorFacts) -> dict[str, object]:
     }
     if kind == "static" and quantizer.low is not None and quantizer.high is not None:
         settings["range"] = (quantizer.low, quantizer.high)
-    return {name: value for name, value in settings.items() if value is not None}
+    return _known(settings)
 
 
 def _data_settings(dataset: DatasetFacts) -> dict[str, object]:
-    settings = {
-        "samples": dataset.samples,
-        "channel means": dataset.mean,
-        "distinct samples": dataset.unique_share,
-        "blank samples": dataset.blank_share,
-    }
-    return {name: value for name, value in settings.items() if value is not None}
+    found = {"samples": dataset.samples, "channel means": dataset.mean, "distinct samples": dataset.unique_share}
+    return _known({**found, "blank samples": dataset.blank_share})
 
 
 def _precision(bits: int | None) -> str:
@@ -317,22 +303,14 @@ def _as_numbers(value: object) -> tuple[float, ...] | None:
     return values if all(isinstance(v, int | float) and not isinstance(v, bool) for v in values) else None
 
 
-def _first_by_name(views: Iterable[_V], key: Callable[[_V], str | None]) -> dict[str, _V]:
-    """Views by name, the first of each."""
+def _first_by_name(views: Iterable[_V], key: str) -> dict[str, _V]:
+    """Views by what a field of theirs names them, the first of each."""
     found: dict[str, _V] = {}
     for view in views:
-        name = key(view)
+        name = getattr(view, key)
         if name is not None:
             found.setdefault(name, view)
     return found
-
-
-def _float_name(view: LayerFacts | TensorFacts) -> str | None:
-    return view.float_name
-
-
-def _role(view: DatasetFacts) -> str | None:
-    return view.role
 
 
 # --- What was tried --------------------------------------------------------------------------------------------------
@@ -406,10 +384,10 @@ def _views_by_name(scope: str, facts: CaseFacts) -> Mapping[str, Facts]:
     if scope == "model":
         return {"model": facts.model}
     if scope == "dataset":
-        return _first_by_name(facts.datasets, _role)
+        return _first_by_name(facts.datasets, "role")
     if scope == "layer":
-        return _first_by_name(facts.layers, _float_name)
-    return _first_by_name(facts.tensors, _float_name)
+        return _first_by_name(facts.layers, "float_name")
+    return _first_by_name(facts.tensors, "float_name")
 
 
 def _came_into_force(

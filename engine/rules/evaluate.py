@@ -2,7 +2,7 @@
 
 import operator
 import string
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
@@ -231,7 +231,7 @@ def _judge(rule: Rule, base: RuleBase, facts: CaseFacts) -> RuleResult:
         def value_at(path: str, view: Facts = view) -> object:
             return look_up(path, view, facts.model)
 
-        _, used = _decide(node, value_at, base)
+        _, used = conditions_deciding(node, value_at, base)
         if verdict is None:
             if _is_beyond(rule, view, base, facts, verdict):
                 is_beyond = True
@@ -255,7 +255,7 @@ def _judge(rule: Rule, base: RuleBase, facts: CaseFacts) -> RuleResult:
 
 
 def _test(node: Node, scope: str, base: RuleBase, facts: CaseFacts) -> Test:
-    """The verdict of a node as a function of the subject; ``_decide`` finds the conditions that it rests on."""
+    """The verdict of a node as a function of the subject; see ``conditions_deciding``."""
     if isinstance(node, Condition):
         if node.fact.startswith("model.") and scope != "model":
             of_model = holds(node, operator.attrgetter(node.fact)(facts), base)
@@ -295,21 +295,23 @@ def _comparison_test(condition: Condition, value_at: Callable[[Facts], object], 
     return lambda view: None if (value := value_at(view)) is None else bool(compare(value, limit))
 
 
-def _decide(node: Node, value_at: Callable[[str], object], base: RuleBase) -> tuple[bool | None, list[Condition]]:
-    """Verdict of a node, and the conditions that decided it (or, if undecided, that are missing)."""
+def conditions_deciding(
+    node: Node, value_at: Callable[[str], object], base: RuleBase, *, behind_not: bool = False
+) -> tuple[bool | None, list[Condition]]:
+    """Verdict of a node, and the conditions that decided it (or, if undecided, that are missing).
+
+    What an exclusion rests on is no evidence for a rule: it is left out unless ``behind_not``. What it lacks is named.
+    """
     if isinstance(node, Condition):
         return holds(node, value_at(node.fact), base), [node]
     if isinstance(node, Not):
-        verdict, used = _decide(node.not_, value_at, base)
-        # What an exclusion rests on is no evidence for the rule; what it lacks must be named.
-        return (None, used) if verdict is None else (not verdict, [])
+        verdict, used = conditions_deciding(node.not_, value_at, base, behind_not=behind_not)
+        return (None, used) if verdict is None else (not verdict, used if behind_not else [])
     decisive = isinstance(node, Any_)
-    parts = [_decide(part, value_at, base) for part in node.parts]
-    if any(verdict is decisive for verdict, _ in parts):
-        return decisive, _merge(used for verdict, used in parts if verdict is decisive)
-    if any(verdict is None for verdict, _ in parts):
-        return None, _merge(used for verdict, used in parts if verdict is None)
-    return not decisive, _merge(used for _, used in parts)
+    parts = [conditions_deciding(part, value_at, base, behind_not=behind_not) for part in node.parts]
+    verdicts = [verdict for verdict, _ in parts]
+    joined = decisive if decisive in verdicts else None if None in verdicts else not decisive
+    return joined, [condition for verdict, used in parts if verdict is joined for condition in used]
 
 
 def _is_beyond(rule: Rule, view: Facts, base: RuleBase, facts: CaseFacts, verdict: bool | None) -> bool:
@@ -349,10 +351,6 @@ def _possible_verdicts(
     if any(None in part for part in parts):
         found.add(None)
     return found
-
-
-def _merge(parts: Iterable[list[Condition]]) -> list[Condition]:
-    return [condition for part in parts for condition in part]
 
 
 def holds(condition: Condition, value: object, base: RuleBase) -> bool | None:
@@ -396,7 +394,7 @@ def _layer_of(view: Facts) -> str | None:
 
 def decide(node: Node, view: Facts, model: Facts, base: RuleBase) -> tuple[bool | None, list[Condition]]:
     """Verdict of a condition node on one subject, and the conditions that decided it or are missing for it."""
-    return _decide(node, lambda path: look_up(path, view, model), base)
+    return conditions_deciding(node, lambda path: look_up(path, view, model), base)
 
 
 def render_message(message: str, value_at: Callable[[str], object]) -> str:

@@ -1,7 +1,7 @@
 """Examples of a rule: facts on which it fires or stays silent. They stand behind the rule in its file, and test it."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
@@ -11,8 +11,8 @@ from pydantic import ValidationError
 from quantmedic.engine.case.facts import CaseFacts, fact_paths
 from quantmedic.engine.errors import RuleError
 from quantmedic.engine.input_files import read_text
-from quantmedic.engine.rules.conditions import Any_, Condition, Node, Not
-from quantmedic.engine.rules.evaluate import evaluate, holds, limit_of, look_up, subjects
+from quantmedic.engine.rules.conditions import Condition, Node
+from quantmedic.engine.rules.evaluate import conditions_deciding, evaluate, holds, limit_of, look_up, subjects
 from quantmedic.engine.rules.rule import Rule
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.engine.rules.yaml_files import lines_of_items, read_yaml
@@ -152,31 +152,20 @@ def _reasons(rule: Rule, case: CaseFacts, base: RuleBase) -> tuple[Reason, ...]:
     def value_at(path: str) -> object:
         return look_up(path, view, case.model)
 
+    def decide(node: Node) -> tuple[bool | None, tuple[Reason, ...]]:
+        verdict, used = conditions_deciding(node, value_at, base, behind_not=True)
+        values = [(own, value_at(own.fact)) for own in used]
+        return verdict, tuple(Reason(c, v, limit_of(c, base), bool(holds(c, v, base))) for c, v in values)
+
     if rule.where is not None:
-        asked, reasons = _decide(rule.where, value_at, base)
+        asked, reasons = decide(rule.where)
         if not asked:
-            return tuple(reasons)
-    verdict, reasons = _decide(rule.when, value_at, base)
+            return reasons
+    verdict, reasons = decide(rule.when)
     if rule.experiment is not None and not verdict:
-        shown, found = _decide(rule.experiment.when, value_at, base)
-        return tuple(found) if shown else tuple(reasons)
-    return tuple(reasons)
-
-
-def _decide(node: Node, value_at: Callable[[str], object], base: RuleBase) -> tuple[bool | None, list[Reason]]:
-    """Verdict of a node in Kleene logic, and the comparisons that decided it."""
-    if isinstance(node, Condition):
-        value = value_at(node.fact)
-        verdict = holds(node, value, base)
-        return verdict, [Reason(node, value, limit_of(node, base), bool(verdict))]
-    if isinstance(node, Not):
-        verdict, reasons = _decide(node.not_, value_at, base)
-        return None if verdict is None else not verdict, reasons
-    decisive = isinstance(node, Any_)
-    parts = [_decide(part, value_at, base) for part in node.parts]
-    verdicts = [verdict for verdict, _ in parts]
-    joined = decisive if decisive in verdicts else None if None in verdicts else not decisive
-    return joined, [reason for verdict, reasons in parts if verdict is joined for reason in reasons]
+        shown, found = decide(rule.experiment.when)
+        return found if shown else reasons
+    return reasons
 
 
 def _nearest(path: str, known: Iterable[str]) -> str:
