@@ -43,7 +43,7 @@ def parse_json(text: str, where: str | Path) -> object:
     except RecursionError as error:
         raise beyond_readers(where) from error
     if not _within(content, DEPTH.in_force):
-        raise DEPTH.exceeded(where)
+        raise DEPTH.error_for(where)
     return with_whole_text(content) if _HALF.search(text) else content
 
 

@@ -67,9 +67,9 @@ class Limit:
             LimitError: There is more than the limit.
         """
         if found > self.in_force:
-            raise self.exceeded(where, self.amount(found))
+            raise self.error_for(where, self.amount(found))
 
-    def exceeded(self, where: str | Path, found: str = "more") -> LimitError:
+    def error_for(self, where: str | Path, found: str = "more") -> LimitError:
         """The error for what is larger; ``found`` says how large where that is known."""
         limit, raised = self.in_force, f"{self.variable}={2 * self.in_force}"
         help = f"raise the limit with {f'{self.option}, or ' if self.option else ''}{raised}, if you trust it"

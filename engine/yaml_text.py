@@ -129,11 +129,11 @@ class _Extent:
             raise NotYaml("a value holds itself", _line(event))
         self._add(values, levels)
         if len(self._levels) + levels > self._deepest:
-            raise DEPTH.exceeded(self._place(event))
+            raise DEPTH.error_for(self._place(event))
 
     def open(self, event: yaml.CollectionStartEvent) -> None:
         if len(self._levels) > self._deepest:
-            raise DEPTH.exceeded(self._place(event))
+            raise DEPTH.error_for(self._place(event))
         self._values.append(1)
         self._levels.append(0)
         self._anchors.append(event.anchor or "")
@@ -148,7 +148,7 @@ class _Extent:
         self._values[-1] += values
         self._levels[-1] = max(self._levels[-1], levels)
         if self._values[-1] > self._most:
-            raise YAML_VALUES.exceeded(self._where)
+            raise YAML_VALUES.error_for(self._where)
 
     def _place(self, event: yaml.Event) -> str:
         return f"{self._where}:{_line(event)}"

@@ -14,7 +14,7 @@ from quantmedic.engine.case.facts import CaseFacts, ErrorFacts, OperandFacts, Ou
 from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.contract.layers import LayerRow
-from quantmedic.engine.formulas.tensor_histogram import Histogram
+from quantmedic.engine.formulas.spreads import Histogram
 from quantmedic.engine.rules.rule import SERIOUS
 from quantmedic.reports.charts.errors import ErrorChart, Point
 from quantmedic.reports.charts.frame import (

@@ -16,7 +16,7 @@ from quantmedic.engine.diagnosis.candidates import (
     candidates,
     choice_of_trial,
     general_candidates,
-    is_predicted_idle,
+    is_predicted_useless,
     reads_anew,
 )
 from quantmedic.engine.diagnosis.harm import may_gain_anew
@@ -156,7 +156,7 @@ class _Executions:
         leading = [
             choices
             for choices in candidates(self._diagnosis, workshop.base, workshop.toolchain)
-            if not all(is_predicted_idle(choice, workshop.base) for choice in choices)
+            if not all(is_predicted_useless(choice, workshop.base) for choice in choices)
         ]
         again = self._baseline_choices
         self._expected = [*again, *leading[:most]] if may_gain else [*leading[:most], *again]

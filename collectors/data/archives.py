@@ -29,7 +29,7 @@ class _Pieces(io.BufferedReader):
         left = max(0, os.fstat(self.fileno()).st_size - self.tell())
         wanted = left if size is None or size < 0 else min(size, left)
         if wanted > most:
-            raise ZIP_TABLE_BYTES.exceeded(str(self.name))
+            raise ZIP_TABLE_BYTES.error_for(str(self.name))
         return super().read(wanted)
 
 

@@ -70,7 +70,7 @@ def _ask(folder: Path, **question: object) -> object:
             ask_child(f"{__name__}:use_tokenizer", asked, TOKENIZER_SECONDS.in_force, TOKENIZER_BYTES.in_force)
         )
     except subprocess.TimeoutExpired:
-        raise TOKENIZER_SECONDS.exceeded(file) from None
+        raise TOKENIZER_SECONDS.error_for(file) from None
     except OSError as error:
         bound = TOKENIZER_BYTES.amount(TOKENIZER_BYTES.in_force)
         why = f"its process ended without an answer: it crashed, or took more than {bound} ({TOKENIZER_BYTES.variable})"

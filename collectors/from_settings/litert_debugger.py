@@ -35,7 +35,7 @@ def _read_debugger_table(path: Path) -> Imported:
     except csv.Error as error:
         raise DataError("the table of the debugger is damaged", where=f"{path}: {error}") from error
     if len(rows) > most:
-        raise IMPORTED_LAYERS.exceeded(path)
+        raise IMPORTED_LAYERS.error_for(path)
     header = text.splitlines()[0].split(",")
     lacking = [column for column in REQUIRED if column not in [cell.strip().strip('"') for cell in header]]
     if lacking:

@@ -113,7 +113,7 @@ def _search_apart(paths: Sequence[str | Path], patterns: Sequence[LogPattern], o
     try:
         found = ask_child(f"{__name__}:answer", _plain_bytes(question), LOG_SECONDS.in_force)
     except subprocess.TimeoutExpired:
-        error = LOG_SECONDS.exceeded("")
+        error = LOG_SECONDS.error_for("")
         error.where, error.help = tuple(where), f"bound the repeats of the pattern ({{1,200}}), or {error.help}"
         raise error from None
     except OSError as error:

@@ -15,7 +15,7 @@ from quantmedic.engine.contract.check_report import CheckReport
 from quantmedic.engine.contract.harm_report import Undecided
 from quantmedic.engine.contract.layers import LayerRow
 from quantmedic.engine.contract.previous_report import Previous
-from quantmedic.engine.formulas.tensor_histogram import Histogram
+from quantmedic.engine.formulas.spreads import Histogram
 from quantmedic.engine.json_record import Contract
 from quantmedic.engine.rules.rulebase import Threshold
 from quantmedic.engine.rules.toolchain import Chosen

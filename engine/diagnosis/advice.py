@@ -167,7 +167,8 @@ def _advise(
         views = [*_unique(chain((view for view in views if id(view) in there), spread))]
         everywhere = False
     if not views:
-        reason = f"it needs {_article(remedy.scope)}, and this cause names none in the float model"
+        needed = {"layer": "a layer", "tensor": "an activation"}.get(remedy.scope, f"a {remedy.scope}")
+        reason = f"it needs {needed}, and this cause names none in the float model"
         return [], [Withheld(id=remedy.id, title=remedy.title, because=reason)]
     verdicts = [_judge_remedy(remedy, view, base, index.facts) for view in views]
     if everywhere:
@@ -313,16 +314,12 @@ def _withheld_entries(remedy: Remedy, verdicts: list[_Verdict]) -> list[Withheld
         Withheld(
             id=remedy.id,
             title=remedy.title,
-            because=_most_common(verdict.because or verdict.in_force or "" for verdict in same),
+            # What holds of most subjects; of reasons that hold of as many the first.
+            because=Counter(verdict.because or verdict.in_force or "" for verdict in same).most_common(1)[0][0],
             layers=() if everything else tuple(dict.fromkeys(subject_name(verdict.view) for verdict in same)),
         )
         for same in reasons.values()
     ]
-
-
-def _most_common(texts: Iterable[str]) -> str:
-    """What holds of most subjects; of reasons that hold of as many the first."""
-    return Counter(texts).most_common(1)[0][0]
 
 
 def _layers_and_tensors(
@@ -493,10 +490,6 @@ def _fits(snippet: Snippet, fields: Mapping[str, object], form: str | None) -> b
     if snippet.whole and (fields["layers"] or fields["tensors"]):
         return False
     return all(fields.get(EACH_FIELDS.get(name, name)) not in (None, (), {}) for name in snippet.fields)
-
-
-def _article(scope: str) -> str:
-    return {"layer": "a layer", "tensor": "an activation"}.get(scope, f"a {scope}")
 
 
 def present_values(remedy: Remedy, views: Sequence[Facts], facts: CaseFacts) -> tuple[Present, ...]:

@@ -28,7 +28,7 @@ from quantmedic.engine.diagnosis.settings_in_force import settings_in_force
 from quantmedic.engine.diagnosis.suspects import Pair, Repairs, Suspect, settle, suspects_of
 from quantmedic.engine.formulas.change import Change
 from quantmedic.engine.formulas.power import SampleSizes
-from quantmedic.engine.formulas.tensor_histogram import Histogram
+from quantmedic.engine.formulas.spreads import Histogram
 from quantmedic.engine.garbage import without_garbage_collection
 from quantmedic.engine.metrics.kinds import is_share
 from quantmedic.engine.rules.evaluate import RuleResult, evaluate

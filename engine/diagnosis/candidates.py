@@ -92,12 +92,12 @@ def baseline(diagnosis: Diagnosis, base: RuleBase, toolchain: Toolchain) -> Choi
     New ranges alone that are predicted to recover nothing do not lend it their name: weights are made anew as well.
     """
     general = (_general_choice(base.remedies[name], diagnosis) for name in NOTHING_CHANGED if name in base.remedies)
-    advised = (choice for choice in _of_causes(diagnosis) if not is_predicted_idle(choice, base))
+    advised = (choice for choice in _of_causes(diagnosis) if not is_predicted_useless(choice, base))
     choices = chain((choice for choice in advised if _changes_nothing(choice, toolchain)), general)
     return next((choice for choice in choices if choice.snippets(toolchain)), None)
 
 
-def is_predicted_idle(choice: Choice, base: RuleBase) -> bool:
+def is_predicted_useless(choice: Choice, base: RuleBase) -> bool:
     """A simulation shows that it recovers next to nothing, and nothing else was measured of it."""
     predicted = choice.lead.predicted if choice.lead is not None and choice.measured is None else None
     return predicted is not None and predicted.gain_db < base.threshold("negligible_gain_db")

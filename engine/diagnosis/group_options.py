@@ -35,9 +35,10 @@ def group_fields(facts: CaseFacts, layers: Collection[str], declared: Mapping[st
     groups: Groups = {name: group for name, group in declared.items() if isinstance(group, Mapping)}
     kind = _kind_of_input(facts)
     sizes = [size for layer in facts.layers if (size := layer.weight.group_size) is not None]
+    first = FIRST_GROUP if facts.model.checkpoint.declared_group_size == -1 else None
     of_kind = f"{PATTERN}.*{re.escape(kind)}$" if kind is not None else None
     return {
-        "smaller_group": _smaller(max(sizes), LEAST_GROUP) if sizes else _first_group(facts),
+        "smaller_group": _smaller(max(sizes), LEAST_GROUP) if sizes else first,
         "finer_groups": _each_weight(groups, _finer),
         "zero_point_groups": _each_weight(groups, _with_zero_points),
         "wider_groups": _split(groups, [*layers], _with_more_bits, "weights"),
@@ -46,11 +47,6 @@ def group_fields(facts: CaseFacts, layers: Collection[str], declared: Mapping[st
         "input_layers": (of_kind,) if of_kind else None,
         "input_quantizers": (f"*{kind}.input_quantizer",) if kind is not None else None,
     }
-
-
-def _first_group(facts: CaseFacts) -> int | None:
-    """For weights that have one scale per channel."""
-    return FIRST_GROUP if facts.model.checkpoint.declared_group_size == -1 else None
 
 
 def _kind_of_input(facts: CaseFacts) -> str | None:
@@ -88,12 +84,10 @@ def _with_zero_points(own: Group) -> Group | None:
 
 
 def _with_more_bits(own: object) -> Group | None:
-    bits = own.get("num_bits") if isinstance(own, Mapping) and own.get("type") == "int" else None
-    return {**own, "num_bits": MORE_BITS} if isinstance(own, Mapping) and _is_below(bits, MORE_BITS) else None
-
-
-def _is_below(bits: object, limit: int) -> bool:
-    return isinstance(bits, int) and bits < limit
+    if not isinstance(own, Mapping) or own.get("type") != "int":
+        return None
+    bits = own.get("num_bits")
+    return {**own, "num_bits": MORE_BITS} if isinstance(bits, int) and bits < MORE_BITS else None
 
 
 def _of_tokens(groups: Groups) -> Groups | None:
@@ -153,15 +147,7 @@ def _owner_of(target: str, groups: Groups) -> str | None:
         return named or next(iter(groups))
     if any(each.startswith(PATTERN) for group in groups.values() for each in _targets(group)):
         return None
-    if target.startswith(PATTERN) and any(map(_is_name, _all_targets(groups))):
+    # Classes of layers have no dots in their names, as modules inside of a network have.
+    if target.startswith(PATTERN) and any("." in each for group in groups.values() for each in _targets(group)):
         return None
     return next((name for name, group in groups.items() if _CLASS in _targets(group)), None)
-
-
-def _all_targets(groups: Groups) -> list[str]:
-    return [each for group in groups.values() for each in _targets(group)]
-
-
-def _is_name(target: str) -> bool:
-    """Of one layer: classes of layers have no dots in their names, as modules inside of a network have."""
-    return "." in target

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from quantmedic.engine.case.facts import CaseFacts, MetricFacts
+from quantmedic.engine.case.gains import NOISELESS
 from quantmedic.engine.case.proof import TrialRecord
 from quantmedic.engine.case.records import SimulationRecord
 from quantmedic.engine.contract.causes import CauseReport
@@ -14,7 +15,6 @@ from quantmedic.engine.decibels import to_decibels
 from quantmedic.engine.diagnosis.prediction import is_faithful, predict
 from quantmedic.engine.diagnosis.remedy_outcomes import RemedyOutcomes
 from quantmedic.engine.diagnosis.suspects import Suspect
-from quantmedic.engine.diagnosis.unsimulated import unsimulated_gain_db
 from quantmedic.engine.formulas.power import SampleSizes
 from quantmedic.engine.metrics.kinds import is_share
 from quantmedic.engine.metrics.paired import share_interval
@@ -30,6 +30,8 @@ _HARMED = "model.harmed"
 OF_WHOLE = ("requantized", "best-range")
 #: The one that does what quantizing again with nothing changed does, but for the data that calibrate.
 ANEW = OF_WHOLE[:1]
+#: Share of the noise that no simulated repair takes away; a finding that rests on it or shows it tells whose it is.
+_UNSIMULATED = "model.unsimulated_share"
 
 
 def as_if_harmed(facts: CaseFacts) -> CaseFacts:
@@ -100,14 +102,10 @@ def recoverable_db(outcome: RemedyOutcomes, base: RuleBase) -> float | None:
     repairs = [g for kind, g in proven.items() if kind not in MORE_BITS or _is_of_few_places(kind, g, outcome, base)]
     bounds = (*MORE_BITS, *AT_MOST)
     repairs += [g for kind, g in simulated.items() if kind not in bounds or _is_of_few_places(kind, g, outcome, base)]
-    last = outcome.last
-    if last is not None and last.low_db > 0 and outcome.added is None and _kind_of(outcome) not in bounds:
+    last, chosen = outcome.last, outcome.repair.kind if outcome.repair is not None else None
+    if last is not None and last.low_db > 0 and outcome.added is None and chosen not in bounds:
         repairs.append(last.gain_db)
     return max(repairs, default=None)
-
-
-def _kind_of(outcome: RemedyOutcomes) -> str | None:
-    return outcome.repair.kind if outcome.repair is not None else None
 
 
 def _upper_end(trial: TrialRecord | None) -> float:
@@ -305,3 +303,13 @@ def _harm_of(outcome: RemedyOutcomes, loss: Loss) -> Harm | None:
         return "none" if gain < loss.base.threshold("negligible_gain_db") else "proven"
     most = max(gain, recoverable_db(outcome, loss.base) or 0.0)
     return "assumed" if most >= loss.base.threshold("assumed_harm_gain_db") else "none"
+
+
+def unsimulated_gain_db(findings: Iterable[Finding]) -> float | None:
+    """The most that a repair recovers that no simulated run can show: without all noise that no quantizer makes.
+
+    None where no finding is about such noise.
+    """
+    shares = [e.value for found in findings for e in found.evidence if e.fact == _UNSIMULATED]
+    known = [max(share, 0.0) for share in shares if isinstance(share, float)]
+    return max((-to_decibels(max(1.0 - share, NOISELESS)) for share in known), default=None)

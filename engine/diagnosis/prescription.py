@@ -65,7 +65,7 @@ def prescribe(diagnosis: Diagnosis, base: RuleBase, asked: str | None = None) ->
     settings = diagnosis.settings_in_force
     if toolchain is not None and settings is not None:
         kept = {form: options_in_force(toolchain, form, settings) for form in toolchain.in_force}
-        causes = idle_last(diagnosis.causes, toolchain.name, kept)
+        causes = new_settings_first(diagnosis.causes, toolchain.name, kept)
         diagnosis = diagnosis.model_copy(update={"causes": causes})
     repairable = diagnosis.verdict != "healthy" and diagnosis.model.framework != FLOAT_ALONE
     repairable = repairable and not diagnosis.model.is_twice_the_same and not diagnosis.model.float_is_quantized
@@ -345,7 +345,9 @@ def complete_code(body: str, language: Language, toolchain: Toolchain) -> str:
     return f"{with_imports(body, toolchain.imports) if language == 'python' else body}".strip("\n") + "\n"
 
 
-def idle_last(causes: tuple[CauseReport, ...], toolchain: str, kept: Mapping[str, Options]) -> tuple[CauseReport, ...]:
+def new_settings_first(
+    causes: tuple[CauseReport, ...], toolchain: str, kept: Mapping[str, Options]
+) -> tuple[CauseReport, ...]:
     """The causes with the texts of each remedy that set something new in front.
 
     Args:
@@ -354,16 +356,16 @@ def idle_last(causes: tuple[CauseReport, ...], toolchain: str, kept: Mapping[str
         kept: These settings, by the form that takes them.
     """
     return tuple(
-        cause.model_copy(update={"remedies": tuple(_put_idle_last(each, toolchain, kept) for each in cause.remedies)})
+        cause.model_copy(update={"remedies": tuple(_put_new_first(each, toolchain, kept) for each in cause.remedies)})
         for cause in causes
     )
 
 
-def _put_idle_last(advice: Advice, toolchain: str, kept: Mapping[str, Options]) -> Advice:
-    def is_idle(snippet: Snippet) -> bool:
+def _put_new_first(advice: Advice, toolchain: str, kept: Mapping[str, Options]) -> Advice:
+    def sets_nothing(snippet: Snippet) -> bool:
         return snippet.toolchain == toolchain and _sets_nothing(snippet, advice, kept)
 
-    return advice.model_copy(update={"snippets": tuple(sorted(advice.snippets, key=is_idle))})
+    return advice.model_copy(update={"snippets": tuple(sorted(advice.snippets, key=sets_nothing))})
 
 
 def _sets_nothing(snippet: Snippet, advice: Advice, kept: Mapping[str, Options]) -> bool:

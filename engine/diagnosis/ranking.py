@@ -7,14 +7,13 @@ from quantmedic.engine.case.facts import CaseFacts, LayerFacts, OperandFacts, So
 from quantmedic.engine.contract.causes import CauseReport, Explained, LayerName
 from quantmedic.engine.contract.diagnosis import DropClass
 from quantmedic.engine.diagnosis.advice import advise
-from quantmedic.engine.diagnosis.harm import recoverable_db
+from quantmedic.engine.diagnosis.harm import recoverable_db, unsimulated_gain_db
 from quantmedic.engine.diagnosis.headline import is_number
 from quantmedic.engine.diagnosis.prediction import ENOUGH_DB, Prediction
 from quantmedic.engine.diagnosis.remedy_outcomes import RemedyOutcomes, is_grave, with_recoveries
 from quantmedic.engine.diagnosis.suspects import PREFERENCE_DB, Suspect
-from quantmedic.engine.diagnosis.unsimulated import unsimulated_gain_db
 from quantmedic.engine.formulas.change import Change, Targets
-from quantmedic.engine.rules.evaluate import Evidence, Finding, RuleResult, evaluate
+from quantmedic.engine.rules.evaluate import Evidence, Finding, evaluate
 from quantmedic.engine.rules.rule import GLOBAL_SCOPES, SERIOUS, SEVERITIES, Severity
 from quantmedic.engine.rules.rulebase import RuleBase
 
@@ -117,7 +116,9 @@ def absorb(
             continue
         if outcome.gain_db is not None and outcome.gain_db < base.threshold("negligible_gain_db"):
             continue  # What recovers nothing explains nothing.
-        standing = _still_there(evaluate(base, repair(outcome.change, outcome.alone)))
+        # What is still there on the repaired facts, or cannot be judged on them.
+        after = evaluate(base, repair(outcome.change, outcome.alone))
+        standing = {each.key for result in after for each in (*result.findings, *result.unknown)}
         explained = [f for f in later if f.key not in standing]
         absorbed |= {f.key for f in explained}
         absorbs[cause.cause] = tuple(
@@ -226,11 +227,6 @@ def _is_spread(suspect: Suspect) -> bool:
 def _is_one_place(suspect: Suspect) -> bool:
     """All findings are about one layer, or about values that one layer makes."""
     return len({f.layer for f in suspect.findings}) == 1 and suspect.findings[0].layer is not None
-
-
-def _still_there(results: list[RuleResult]) -> set[tuple[str, str]]:
-    """Findings that are still there on the repaired facts, or that cannot be judged on them."""
-    return {each.key for result in results for each in (*result.findings, *result.unknown)}
 
 
 def cause_report(

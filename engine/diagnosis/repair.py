@@ -145,7 +145,7 @@ def _regridded_tensors(case: Case, facts: CaseFacts, grids: Mapping[int, AnyGrid
     role = main_role(case)
     statistics = case.statistics[role]
     tensors = facts.tensors
-    changed = {i: _in_float(tensors[i], role) for i, grid in grids.items() if grid is None}
+    changed = {i: _with_quantizer(tensors[i], role, QuantizerFacts()) for i, grid in grids.items() if grid is None}
     changed |= {i: _on_channel_grid(tensors[i], role, g) for i, g in grids.items() if isinstance(g, ChannelGrid)}
     _, highest = extremes(statistics)
     for part, bins in bin_tables(
@@ -167,27 +167,21 @@ def _regridded_tensors(case: Case, facts: CaseFacts, grids: Mapping[int, AnyGrid
         for i, grid, known, (mse, power, now, most) in zip(part, chosen, same, numbers.tolist(), strict=True):
             gain = max(most - now, 0.0) if known and math.isfinite(most - now) else None
             changed[i] = _tensor_on_grid(tensors[i], role, grid, mse, power, now, gain, float(highest[i]))
-    return tuple(changed.get(i) or _with_unknown_arrival(tensor) for i, tensor in enumerate(tensors))
+    # Of a tensor whose own range stays, what arrives there is unknown.
+    return tuple(
+        changed.get(i) or tensor.model_copy(update={"data": _unknown_arrival(tensor.data)})
+        for i, tensor in enumerate(tensors)
+    )
 
 
 def _grid_bits(grid: AnyGrid) -> int:
     return math.ceil(math.log2(grid.codes))
 
 
-def _with_unknown_arrival(tensor: TensorFacts) -> TensorFacts:
-    """A tensor whose own range stays: what arrives there is unknown."""
-    return tensor.model_copy(update={"data": _unknown_arrival(tensor.data)})
-
-
 def _unknown_arrival(data: TensorDataFacts) -> TensorDataFacts:
     errors = {"accumulated": NO_ERROR, "step": NO_ERROR}
     gone = ("amplification", "input_sqnr_db", "rounding_share", "normalized_mse")
     return data.model_copy(update={**errors, **dict.fromkeys(gone)})
-
-
-def _in_float(tensor: TensorFacts, role: Role) -> TensorFacts:
-    """A tensor without a quantizer."""
-    return _with_quantizer(tensor, role, QuantizerFacts())
 
 
 def _on_channel_grid(tensor: TensorFacts, role: Role, grid: ChannelGrid) -> TensorFacts:

@@ -399,7 +399,7 @@ def _facts_of_model(
         "metric": metric,
         "output_worst_sqnr_db": _least(o.worst_sqnr_db for o in outputs),
         "harmed": _is_harmed(case, metric, _agreement_of_classes(case, agreement), outputs, thresholds),
-        "power_of_two_share": _power_of_two_share(tensors),
+        "power_of_two_share": _known_share([tensor.quantizer.power_of_two for tensor in tensors]),
         **reported_facts(layers, case.record.model),
         **outside_facts(case, layers),
     }
@@ -426,11 +426,6 @@ def _worst_step(case: Case, tensors: tuple[TensorFacts, ...]) -> float | None:
         if before is not None and after is not None and math.isfinite(before) and math.isfinite(after):
             falls.append(before - after)
     return max(falls, default=None)
-
-
-def _power_of_two_share(tensors: tuple[TensorFacts, ...]) -> float | None:
-    found = [known for tensor in tensors if (known := tensor.quantizer.power_of_two) is not None]
-    return sum(found) / len(found) if found else None
 
 
 def _agreement_of_classes(case: Case, agreement: float | None) -> float | None:

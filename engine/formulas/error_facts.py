@@ -221,8 +221,8 @@ def _worst_channel(
 def _median_channel(columns: Mapping[str, Column], offsets: Integers) -> Floats:
     """Median noise-to-signal ratio of the channels that carry any signal."""
     power, square, owner = columns["power"], columns["square"], owner_of_rows(offsets)
-    heard = (power > 0) & np.isfinite(power) & np.isfinite(square)
-    return medians_by_tensor(square[heard] / power[heard], owner[heard], np.diff(offsets))
+    carrying = (power > 0) & np.isfinite(power) & np.isfinite(square)
+    return medians_by_tensor(square[carrying] / power[carrying], owner[carrying], np.diff(offsets))
 
 
 def _bias_over_std(columns: Mapping[str, Column], offsets: Integers) -> Floats:

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from quantmedic.engine.case.facts import QuantizerFacts, Role, WeightFacts
+from quantmedic.engine.case.facts import QuantizerFacts, Role, TensorFacts, WeightFacts
 from quantmedic.engine.case.histogram import BINS, HIGH, LOW, ORDER, BinTable
 from quantmedic.engine.case.records import Case, WeightArrays
 from quantmedic.engine.case.statistics import SetStatistics
 from quantmedic.engine.decibels import sqnr_db
 from quantmedic.engine.formulas.error_facts import AUDIBLE
-from quantmedic.engine.formulas.stored_bins import bin_tables, seen_tensors
+from quantmedic.engine.formulas.stored_bins import bin_tables, main_role, seen_tensors, tensor_bins
+from quantmedic.engine.json_record import Contract
 
 #: Even bins of a distribution.
 SPREAD_BINS = 64
@@ -64,6 +65,17 @@ class Channels:
     heights: tuple[tuple[int, ...], ...] | None = None
     start: float = 0.0
     stop: float = 0.0
+
+
+class Histogram(Contract):
+    """Distribution of a flagged tensor, at most 64 bins, with the range of its quantizer."""
+
+    layer: str
+    dataset: Role
+    edges: tuple[float, ...]
+    counts: tuple[int, ...]
+    low: float | None
+    high: float | None
 
 
 def tensor_spreads(
@@ -256,3 +268,24 @@ def weight_channels(arrays: WeightArrays, weight: WeightFacts) -> Channels | Non
 
 def _none_for_nan(levels: Floats) -> tuple[float | None, ...]:
     return tuple(None if level != level else level for level in levels.tolist())
+
+
+def display_histogram(case: Case, tensor: TensorFacts) -> Histogram | None:
+    """At most 64 even bins of a tensor's values, for the report; counts are spread evenly within stored bins."""
+    index = next((i for i, t in enumerate(case.record.tensors) if t.name == tensor.name), None)
+    role = main_role(case)
+    bins = tensor_bins(case, role, index) if index is not None else None
+    if bins is None or bins.high[-1] <= bins.low[0]:
+        return None
+    edges = np.linspace(bins.low[0], bins.high[-1], SPREAD_BINS + 1)
+    below = bins.total * (1.0 - bins.repeat(len(edges)).shares_above(edges))
+    below[0] = 0.0
+    counts = np.diff(np.round(below)).astype(int)
+    return Histogram(
+        layer=tensor.producer_name or tensor.float_name or "?",
+        dataset=role,
+        edges=tuple(float(e) for e in edges),
+        counts=tuple(int(c) for c in np.maximum(counts, 0)),
+        low=tensor.quantizer.low,
+        high=tensor.quantizer.high,
+    )

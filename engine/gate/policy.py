@@ -1,5 +1,6 @@
 """The policy of ``quantmedic check``: what fails, what is exempted, and until when."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date
@@ -17,6 +18,8 @@ AGREEMENT, SQNR = "agreement", "sqnr_db"
 KL, SAME_TOP, PERPLEXITY = "kl", "same_top", "perplexity"
 #: Beyond any bound on a figure that anybody means: formulas and their digits stay within what floats hold.
 _MOST = 1e12
+#: The dialect of JSON schemas that editors of TOML understand.
+_DIALECT = "http://json-schema.org/draft-07/schema#"
 Unit = Literal["points", "percent", "absolute"]
 Text = Annotated[str, Field(min_length=1)]
 
@@ -163,3 +166,14 @@ class PolicyFile:
     def beside(self, name: str) -> Path:
         """A file that the policy names: relative to its folder."""
         return self.path.parent / name if self.path is not None else Path(name)
+
+
+def render_policy_schema() -> str:
+    """The schema of a policy file, as kept in ``manuals/policy.schema.json``.
+
+    It knows keys, types, choices and ranges. What hangs on two keys at once, such as a budget with both bounds, and
+    names of rules and thresholds are checked by ``quantmedic check`` alone.
+    """
+    schema = Policy.model_json_schema(ref_template="#/definitions/{model}")
+    schema["definitions"] = schema.pop("$defs")
+    return json.dumps({"$schema": _DIALECT} | schema, indent=1, sort_keys=True, ensure_ascii=False) + "\n"

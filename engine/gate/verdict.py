@@ -345,10 +345,9 @@ class _Gate:
 
     def _severity(self, finding: Finding, cause: CauseReport) -> Severity:
         """That of the cause for the findings that decide it; of a lesser rule its own, where that is lower."""
-        stated = self._stated.get(cause.cause)
-        return (
-            cause.severity if finding.rule.severity == stated else _less_severe(finding.rule.severity, cause.severity)
-        )
+        if finding.rule.severity == self._stated.get(cause.cause):
+            return cause.severity
+        return max(finding.rule.severity, cause.severity, key=SEVERITIES.index)
 
     @cached_property
     def _stated(self) -> Mapping[str, Severity]:
@@ -471,10 +470,6 @@ def gone_findings(
         if key not in fired:
             (unjudged if known.rule not in in_force or key in unknown else gone).append(known)
     return gone, unjudged
-
-
-def _less_severe(*severities: Severity) -> Severity:
-    return max(severities, key=SEVERITIES.index)
 
 
 def _from_on(severity: Severity) -> str:

@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 from quantmedic.engine.case.budget_record import TaskMeasure
 from quantmedic.engine.case.tallies import Tally
 from quantmedic.engine.metrics import paired
-from quantmedic.engine.metrics.counts import Estimate, class_ratio, exponential_ratio, ratio
+from quantmedic.engine.metrics.counts import Estimate, class_ratio, exponential_ratio, neighbour_hits, ratio
 from quantmedic.engine.metrics.detection import OVERLAPS, mean_average_precision
 from quantmedic.engine.metrics.paired import resampled_interval
-from quantmedic.engine.metrics.retrieval import neighbour_hits
 
 Floats = NDArray[np.float64]
 Interval = tuple[float, float, float]

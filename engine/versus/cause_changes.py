@@ -109,6 +109,10 @@ class Findings:
             found.setdefault(subject_name(view), view)
         return found
 
+    def missing(self, cause: str) -> tuple[str, ...]:
+        """Facts that it lacks to judge a cause."""
+        return tuple(dict.fromkeys(fact for facts in self.unknown.get(cause, {}).values() for fact in facts))
+
     def explaining(self, rules: Iterable[str]) -> str | None:
         """Cause that these rules' findings were explained by."""
         wanted = set(rules)
@@ -177,7 +181,7 @@ def _change(name: str, before: Findings, after: Findings, base: RuleBase, rename
         found_after=len(new.subjects) if new is not None else 0,
         subjects=rows,
         explained_by=silent.explaining(rules) if silent is not None and status == "explained" else None,
-        missing=_missing(name, silent) if silent is not None and status == "not-judged" else (),
+        missing=silent.missing(name) if silent is not None and status == "not-judged" else (),
         turned=_find_turned(lead, rows, before, after, base) if status in ("healed", "new") else (),
         manual=lead.manual,
     )
@@ -210,10 +214,6 @@ def _find_turned(
 def _unit_of(fact: str, scope: str) -> str | None:
     field = fact_paths(scope).get(fact) if scope in SCOPES else None
     return declared_unit(field) if field is not None else None
-
-
-def _missing(cause: str, findings: Findings) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(fact for facts in findings.unknown.get(cause, {}).values() for fact in facts))
 
 
 def _common_headline(old: CauseReport | None, new: CauseReport | None) -> Headline | None:

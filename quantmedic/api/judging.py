@@ -13,8 +13,8 @@ from quantmedic.engine.diagnosis.previous import PreviousCase, previous_case, re
 from quantmedic.engine.diagnosis.repair import facts_after
 from quantmedic.engine.diagnosis.suspects import Repairer, find_pairs, targets_of
 from quantmedic.engine.formulas.derive import derive
+from quantmedic.engine.formulas.spreads import display_histogram
 from quantmedic.engine.formulas.task_metric import sizes_to_tell
-from quantmedic.engine.formulas.tensor_histogram import display_histogram
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.engine.rules.toolchain import find_toolchain
 from quantmedic.reports.text import count

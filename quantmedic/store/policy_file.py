@@ -226,7 +226,7 @@ def _policy_bytes(path: Path) -> bytes:
 def _policy_text(path: Path) -> str:
     raw = _policy_bytes(path)
     if len(raw) > POLICY_BYTES.in_force:
-        raise POLICY_BYTES.exceeded(place(path))
+        raise POLICY_BYTES.error_for(place(path))
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -236,7 +236,7 @@ def _policy_text(path: Path) -> str:
 
 def _parse_toml(path: Path, text: str) -> dict[str, object]:
     if line := too_deep(text):
-        raise POLICY_DEPTH.exceeded(place(path, line))
+        raise POLICY_DEPTH.error_for(place(path, line))
     try:
         return tomllib.loads(text)
     except RecursionError as error:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from quantmedic.engine.formulas.tensor_histogram import Histogram
+from quantmedic.engine.formulas.spreads import Histogram
 from quantmedic.reports.charts.frame import LEFT, RIGHT, TOP, WIDTH, Plot, Tick, place_ticks, ticks
 from quantmedic.reports.text import count, number, visible
 

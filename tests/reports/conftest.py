@@ -35,7 +35,7 @@ from quantmedic.engine.diagnosis.assemble import Provenance, make_diagnosis
 from quantmedic.engine.diagnosis.prescription import prescribe
 from quantmedic.engine.diagnosis.suspects import Repair
 from quantmedic.engine.formulas.change import Change, Targets
-from quantmedic.engine.formulas.tensor_histogram import Histogram
+from quantmedic.engine.formulas.spreads import Histogram
 from quantmedic.engine.rules.conditions import Condition
 from quantmedic.engine.rules.remedies import Cost, Remedy, Snippet, Withhold
 from quantmedic.engine.rules.rule import Rule

@@ -10,7 +10,7 @@ import pytest
 from quantmedic.engine.case.facts import CaseFacts
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.decibels import sqnr_of_nmse
-from quantmedic.engine.formulas.tensor_histogram import Histogram
+from quantmedic.engine.formulas.spreads import Histogram
 from quantmedic.reports.charts.birth import BORN_NAMES, birth_chart, birth_summary, birth_text, origin
 from quantmedic.reports.charts.errors import LIMITS, METRICS, ErrorChart, error_charts, flagged_layers
 from quantmedic.reports.charts.frame import PALETTE, spread, ticks

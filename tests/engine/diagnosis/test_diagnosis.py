@@ -13,7 +13,7 @@ from quantmedic.engine.diagnosis.assemble import Provenance, drop_class, evidenc
 from quantmedic.engine.diagnosis.prediction import Prediction
 from quantmedic.engine.diagnosis.suspects import Repair, Suspect, simulate, suspects_of
 from quantmedic.engine.formulas.change import Change, Targets
-from quantmedic.engine.formulas.tensor_histogram import Histogram
+from quantmedic.engine.formulas.spreads import Histogram
 from quantmedic.engine.rules.evaluate import Finding, evaluate
 from quantmedic.engine.rules.load import load_rules
 from quantmedic.engine.rules.rulebase import RuleBase

@@ -15,8 +15,7 @@ from quantmedic.engine.case.facts import QuantizerFacts, WeightFacts
 from quantmedic.engine.case.records import Case, WeightArrays
 from quantmedic.engine.diagnosis.inspection import Inspection
 from quantmedic.engine.formulas.derive import derive
-from quantmedic.engine.formulas.spreads import CHANNELS, SPREAD_BINS, Spread
-from quantmedic.engine.formulas.tensor_histogram import display_histogram
+from quantmedic.engine.formulas.spreads import CHANNELS, SPREAD_BINS, Spread, display_histogram
 from quantmedic.engine.rules.load import load_rules
 from quantmedic.engine.rules.rule import Rule
 

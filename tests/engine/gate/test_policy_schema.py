@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from quantmedic.engine.gate.policy import Policy
-from quantmedic.engine.gate.policy_schema import render_policy_schema
+from quantmedic.engine.gate.policy import Policy, render_policy_schema
 
 jsonschema = pytest.importorskip("jsonschema", reason="jsonschema is not installed")
 
@@ -44,7 +43,7 @@ POLICIES = policies()
 
 def test_the_schema_file_is_the_generated_one() -> None:
     stored = files("quantmedic.manuals").joinpath("policy.schema.json").read_text(encoding="utf-8")
-    function = "from quantmedic.engine.gate.policy_schema import render_policy_schema as f"
+    function = "from quantmedic.engine.gate.policy import render_policy_schema as f"
     assert stored == render_policy_schema(), (
         f"write it anew: python -c \"{function}; print(f(), end='')\" > manuals/policy.schema.json"
     )
