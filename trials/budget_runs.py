@@ -78,7 +78,7 @@ class TaskLoss:
 
         Args:
             batches: The samples.
-            floats: Sequence[Sequence[Float32]] of the float network.
+            floats: Outputs of the float network.
             noise: Compares classes with those of the float network.
             metric: Task metric; read only where all samples are labelled.
             names: Names of the outputs, by which the metric knows them.
@@ -95,11 +95,8 @@ class TaskLoss:
         if self.measure is None:
             return np.zeros(0)
         lost = self._best - self._numbers(outputs)
-        return lost if self.measure == "agreement" or self._higher_is_better else -lost
-
-    @property
-    def _higher_is_better(self) -> bool:
-        return self._metric is not None and self._metric.higher_is_better
+        rises = self.measure == "agreement" or self._metric is None or self._metric.higher_is_better
+        return lost if rises else -lost
 
     def _numbers(self, outputs: Sequence[Sequence[Float32]]) -> Floats:
         if self.measure == "agreement" or self._metric is None:

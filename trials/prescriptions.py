@@ -260,18 +260,16 @@ class _Executions:
         workshop, code = self._workshop, self._text_to_run(choices)
         if code is None:
             return None
-        allowance = self._trials.allowance
-        begun, expected = allowance.now(), self._expected_seconds()
-        if not self._trials.have_left(max(self._longest, expected)):
-            raise OutOfTimeError
-        self._trials.tell()
-        tasks = self._tasks(choices, code)
-        outcomes = self._carry_out(tasks, self._ahead())
+        tasks, expected = self._tasks(choices, code), self._expected_seconds()
         key = f"{PRESCRIPTION}:{'+'.join(choice.id for choice in choices)}"
-        trial = _judge_outcomes(key, outcomes, self._trials.judgement)
-        allowance.count(expected)
-        seconds = self._trials.seconds_of(allowance.now() - begun, sum(each.seconds for each in outcomes))
-        self._longest = max(self._longest, seconds)
+
+        def run() -> tuple[TrialRecord, float]:
+            outcomes = self._carry_out(tasks, self._ahead())
+            trial = _judge_outcomes(key, outcomes, self._trials.judgement)
+            return trial, sum(each.seconds for each in outcomes)
+
+        spent = self._trials.spend(run, max(self._longest, expected), expected)
+        self._longest = max(self._longest, spent.seconds)
         record = ExecutionRecord(
             toolchain=workshop.toolchain.name,
             version=workshop.executor.version(),
@@ -279,7 +277,7 @@ class _Executions:
             titles=tuple(choice.title for choice in choices),
             code=code,
             reads=self._reads_in_words(choices),
-            trial=trial.model_copy(update={"seconds": allowance.shown_seconds(round(seconds, 3))}),
+            trial=spent.trial,
         )
         self._runs.append(_Run(choices, record, tasks[0], self._trials.judgement))
         return record.trial

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial, reduce
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -138,6 +138,13 @@ class FittedSamples:
             return read
         view = self._models.view(pairs, self._batches[0], self._threads)
         return lambda batch: view.read(batch).floats
+
+
+class Spent(NamedTuple):
+    """A trial, and what it took of the allowance."""
+
+    trial: TrialRecord
+    seconds: float
 
 
 class Trials:
@@ -355,10 +362,6 @@ class Trials:
         keys = _keys_of(after)
         return next((t for t in self._done if t.key == repair.key and t.after == keys), None)
 
-    def seconds_of(self, spent: float, took: float) -> float:
-        """What a trial took: what was spent on it, or what other machines say, which may have begun with it before."""
-        return spent if self.elsewhere is None or self.deadline is None else took
-
     def carry_out(
         self, tasks: Sequence[T], ahead: Iterator[T], run: Callable[[T, float | None], Outcome]
     ) -> list[Outcome]:
@@ -378,20 +381,38 @@ class Trials:
             return self.elsewhere.results(tasks, ahead, left)
         return until_one_fails(attempt(partial(run, task, self.deadline)) for task in tasks)
 
+    def spend(self, work: Callable[[], tuple[TrialRecord, float]], longest: float, expected: float) -> Spent:
+        """Do something of the allowance.
+
+        Args:
+            work: Gives a trial, and the seconds that its tasks took.
+            longest: What has to be left for it.
+            expected: What it is expected to take.
+
+        Raises:
+            OutOfTimeError: Not so much is left.
+        """
+        begun = self.allowance.now()
+        if not self.have_left(longest):
+            raise OutOfTimeError
+        self.tell()
+        trial, took = work()
+        self.allowance.count(expected)
+        # Other machines may have begun with it before.
+        alone = self.elsewhere is None or self.deadline is None
+        seconds = self.allowance.now() - begun if alone else took
+        shown = self.allowance.shown_seconds(round(seconds, 3))
+        return Spent(trial.model_copy(update={"seconds": shown}), seconds)
+
     def _try(self, repair: Repair, after: Sequence[Repair]) -> TrialRecord:
         known = self._find(repair, after)
         if known is not None:
             return known
-        begun = self.allowance.now()
-        if not self.have_left(self._longest):
-            raise OutOfTimeError
-        self.tell()
-        trial, took = self._measure(repair, after)
-        self.allowance.count(self.judgement.samples * self.speed)
-        seconds = self.seconds_of(self.allowance.now() - begun, took)
-        self._longest = max(self._longest, seconds)
-        self._done.append(trial.model_copy(update={"seconds": self.allowance.shown_seconds(round(seconds, 3))}))
-        return self._done[-1]
+        expected = self.judgement.samples * self.speed
+        spent = self.spend(partial(self._measure, repair, after), self._longest, expected)
+        self._longest = max(self._longest, spent.seconds)
+        self._done.append(spent.trial)
+        return spent.trial
 
     def _measure(self, repair: Repair, after: Sequence[Repair]) -> tuple[TrialRecord, float]:
         """What a repair recovers, and the seconds that its tasks took."""

@@ -1,14 +1,13 @@
 """A float model by itself: what its file tells about why no quantized model could be made of it."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from math import prod
 from pathlib import Path
 
 import numpy as np
 import onnx
 import onnx.shape_inference
-from numpy.typing import NDArray
 from onnx import TensorProto, numpy_helper
 
 from quantmedic.collectors.data.messages import shape_text
@@ -81,11 +80,7 @@ def _item_bytes(tensor: TensorProto) -> int:
 
 def _is_finite(tensor: TensorProto) -> bool:
     kinds = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16)
-    return tensor.data_type not in kinds or _finite(numpy_helper.to_array(tensor))
-
-
-def _finite(data: NDArray[np.generic]) -> bool:
-    return data.dtype.kind != "f" or bool(np.isfinite(data).all())
+    return tensor.data_type not in kinds or bool(np.isfinite(numpy_helper.to_array(tensor)).all())
 
 
 def _matrix_biases(model: onnx.ModelProto) -> Iterator[str]:
@@ -99,20 +94,17 @@ def _matrix_biases(model: onnx.ModelProto) -> Iterator[str]:
 def _tensors_without_shape(model: onnx.ModelProto) -> tuple[list[str], str | None]:
     """Tensors of the main graph without type or rank after shape inference, and its complaint where it has one."""
     try:
-        inferred = onnx.shape_inference.infer_shapes(model, data_prop=True)
+        graph = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
     except Exception as error:  # The checker is C++ and complains in many types.
         return [], _last_line(str(error))
-    known = {v.name for v in _value_infos(inferred.graph) if v.type.tensor_type.HasField("shape")}
-    written = [name for node in model.graph.node for name in node.output if name]
+    values = (*graph.value_info, *graph.output, *graph.input)
+    known = {value.name for value in values if value.type.tensor_type.HasField("shape")}
+    unknown = [name for node in model.graph.node for name in node.output if name and name not in known]
     try:
         onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
     except Exception as error:
-        return [name for name in written if name not in known], _last_line(str(error))
-    return [name for name in written if name not in known], None
-
-
-def _value_infos(graph: onnx.GraphProto) -> Iterable[onnx.ValueInfoProto]:
-    return [*graph.value_info, *graph.output, *graph.input]
+        return unknown, _last_line(str(error))
+    return unknown, None
 
 
 def _last_line(text: str) -> str:

@@ -161,15 +161,20 @@ class OnnxModels(ModelPair):
     def float_runner(self, threads: int) -> Runner:
         """Runs the float model."""
         names = [self.float_graph.outputs[i] for i, _ in self.match.outputs]
-        return _runner(self.float_graph.model, self.float_graph, names, threads)
+        return runner_of(self.float_graph.model, self.float_graph, names, threads)
 
     def quantized_runner(self, threads: int, changed: onnx.ModelProto | None = None) -> Runner:
         """Runs the quantized model, or a changed copy of it."""
         names = [self.quantized.outputs[j] for _, j in self.match.outputs]
-        return _runner(self.quantized.model if changed is None else changed, self.quantized, names, threads)
+        return runner_of(self.quantized.model if changed is None else changed, self.quantized, names, threads)
 
 
-def _runner(model: onnx.ModelProto, graph: OnnxGraph, names: Sequence[str], threads: int) -> Runner:
+def runner_of(model: onnx.ModelProto, graph: OnnxGraph, names: Sequence[str], threads: int) -> Runner:
+    """Runs a model that is fed as a graph is, and gives these outputs.
+
+    Raises:
+        ModelError: onnxruntime refuses it.
+    """
     session = make_session(model, graph.path, threads)
     return lambda batch: [
         np.asarray(array, np.float32) for array in run(session, names, feed_of(batch, graph), graph.path)

@@ -16,9 +16,9 @@ from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.from_onnx.onnx_file import load_model, save_model
 from quantmedic.collectors.from_onnx.onnx_graph import OnnxGraph, PairedOnnxGraphs
-from quantmedic.collectors.from_onnx.onnx_models import OnnxModels, open_models
+from quantmedic.collectors.from_onnx.onnx_models import OnnxModels, open_models, runner_of
 from quantmedic.collectors.from_onnx.onnx_record import kernels_of_model
-from quantmedic.collectors.from_onnx.onnx_session import executed_types, make_session, run
+from quantmedic.collectors.from_onnx.onnx_session import executed_types
 from quantmedic.collectors.from_onnx.parse import parse
 from quantmedic.collectors.measure.models import Edited, Fitting, Kernel, Models, Runner
 from quantmedic.collectors.measure.record import kernel_of
@@ -283,15 +283,8 @@ class OnnxMade(Edited):
 
     def runner(self, threads: int) -> Runner:
         """Runs the model on the inputs of the float one; its outputs have the float model's names."""
-        graph = self.models.float_graph
-        names = [graph.outputs[i] for i, _ in self.models.match.outputs]
-        session = make_session(self.model, Path(MADE), threads)
-
-        def run_batch(batch: Batch) -> list[NDArray[np.float32]]:
-            found = run(session, names, feed_of(batch, graph), Path(MADE))
-            return [np.asarray(array, np.float32) for array in found]
-
-        return run_batch
+        graph = replace(self.models.float_graph, path=Path(MADE))
+        return runner_of(self.model, graph, [graph.outputs[i] for i, _ in self.models.match.outputs], threads)
 
     @property
     def save(self) -> Callable[[Path], None] | None:
