@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from quantmedic.collectors.data.progress import Progress, no_progress
 from quantmedic.collectors.measure.models import Edited
 from quantmedic.engine.case.proof import ProofRecord, Stopped, TrialRecord
+from quantmedic.engine.diagnosis.input_repair import input_repair
 from quantmedic.engine.diagnosis.inspection import Inspection
 from quantmedic.engine.diagnosis.prediction import ENOUGH_DB
 from quantmedic.engine.diagnosis.suspects import PREFERENCE_DB, Repair, Suspect, first_about_best, general_repairs
@@ -17,7 +18,6 @@ from quantmedic.engine.rules.remedy_kinds import BOUNDS, HALVES, kinds_everywher
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.trials.allowance import Allowance
 from quantmedic.trials.bench import OutOfTimeError
-from quantmedic.trials.data_repair import data_repair
 from quantmedic.trials.prescriptions import Executed
 from quantmedic.trials.tasks import OpenElsewhere
 from quantmedic.trials.trial import Trials, leaves_nothing
@@ -216,7 +216,7 @@ class _Search:
     def _try_repaired_data(self, suspect: Suspect) -> None:
         """The proof of a mistake in the representative inputs: the same inputs without it."""
         trials = self._trials
-        data = data_repair(suspect.cause, trials.facts)
+        data = input_repair(suspect.cause, {dataset.role: dataset for dataset in trials.facts.datasets})
         if data is None:
             return
         try:

@@ -24,6 +24,7 @@ from quantmedic.engine.case.proof import REPAIRED_DATA, ProofRecord, Stopped, Tr
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.case.statistics import SetStatistics
 from quantmedic.engine.decibels import to_decibels
+from quantmedic.engine.diagnosis.input_repair import InputRepair
 from quantmedic.engine.diagnosis.inspection import Inspection
 from quantmedic.engine.diagnosis.prediction import explains
 from quantmedic.engine.diagnosis.suspects import Repair, general_repairs
@@ -35,7 +36,6 @@ from quantmedic.engine.rules.remedy_kinds import BOUNDS, is_learned, tried_chang
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.trials.allowance import Allowance
 from quantmedic.trials.bench import OutOfTimeError, Runners
-from quantmedic.trials.data_repair import DataRepair
 from quantmedic.trials.edit import learns
 from quantmedic.trials.float_search import float_set
 from quantmedic.trials.judgement import Judgement
@@ -240,7 +240,7 @@ class Trials:
         """Share of the noise power that the whole chain takes away."""
         return self.judgement.share(tuple(repair.key for repair in self.chain))
 
-    def calibrate_on(self, cause: str, data: DataRepair) -> Repair:
+    def calibrate_on(self, cause: str, data: InputRepair) -> Repair:
         """New ranges for all activations from repaired representative inputs.
 
         Raises:
@@ -249,7 +249,7 @@ class Trials:
 
         def repaired_inputs() -> Iterator[object]:
             for batch in self._subject.datasets["representative"].batches(MIN_HALF, self._subject.options.samples):
-                changed = data.repair(batch)
+                changed = repair_batch(batch, data)
                 if changed is not None:
                     yield changed.inputs
 
@@ -438,6 +438,15 @@ class Trials:
         if now > self._end:
             raise OutOfTimeError
         self._progress("trials", int(now - self._started), int(self.allowance.seconds))
+
+
+def repair_batch(batch: Batch, found: InputRepair) -> Batch | None:
+    """Representative inputs without their mistake; None where no sample stays."""
+    rows = found.find_kept(batch.inputs[found.name])
+    if not rows.size:
+        return None
+    kept = batch if rows.size == batch.samples else batch.take(rows)
+    return Batch({**kept.inputs, found.name: found.change(kept.inputs[found.name])}, kept.labels)
 
 
 def _keys_of(repairs: Sequence[Repair]) -> tuple[str, ...]:

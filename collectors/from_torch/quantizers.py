@@ -37,20 +37,14 @@ def quantization_of(name: str, args: Sequence[object], kwargs: Kwargs, result: o
     """What a call does to a tensor if it is one of a quantizer; None for all others."""
     plain, _ = plain_name(name)
     a = Arguments(args, kwargs)
-    if plain == "fake_quantize_per_tensor_affine":
-        ends = a.integer(3, "quant_min"), a.integer(4, "quant_max")
-        grid = grid_of(a.numbers(1, "scale"), a.numbers(2, "zero_point"), *ends)
-        return Quantized("fake", a.tensor(0, "input"), grid)
-    if plain == "fake_quantize_per_channel_affine":
-        ends = a.integer(4, "quant_min"), a.integer(5, "quant_max")
-        grid = grid_of(a.numbers(1, "scale"), a.numbers(2, "zero_point"), *ends, axis=a.integer(3, "axis"))
-        return Quantized("fake", a.tensor(0, "input"), grid)
+    if plain in ("fake_quantize_per_tensor_affine", "fake_quantize_per_channel_affine"):
+        return Quantized("fake", a.tensor(0, "input"), _stated_grid(plain, a))
     if plain in ("fused_moving_avg_obs_fake_quant", "_fused_moving_avg_obs_fq_helper"):
         return _fake_quantization(a)
     if plain in ("quantize_per_tensor", "quantize_per_channel", "quantize_per_tensor_dynamic"):
         return _encoding(name, plain, a, result)
     if plain in ("dequantize_per_tensor", "dequantize_per_channel"):
-        return Quantized("decode", a.tensor(0, "input"), _decomposed_grid(plain, a))
+        return Quantized("decode", a.tensor(0, "input"), _stated_grid(plain, a))
     if plain == "dequantize":
         source = a.get(0, "input")
         return Quantized("decode", source, of_tensor(source)) if isinstance(source, torch.Tensor) else None
@@ -70,19 +64,23 @@ def _fake_quantization(a: Arguments) -> Quantized:
 
 def _encoding(name: str, plain: str, a: Arguments, result: object) -> Quantized:
     if name.startswith("quantized_decomposed"):
-        return Quantized("encode", a.tensor(0, "input"), _decomposed_grid(plain, a))
+        return Quantized("encode", a.tensor(0, "input"), _stated_grid(plain, a))
     if plain == "quantize_per_tensor_dynamic":
         return Quantized("encode", a.tensor(0, "input"), Quantizer.at_run_time())
     return Quantized("encode", a.tensor(0, "input"), of_tensor(tensors_of(result)[0]))
 
 
-def _decomposed_grid(plain: str, a: Arguments) -> Quantizer | None:
-    """Scale, zero point, (axis,) lowest and highest code, as quantized_decomposed orders them."""
-    if plain.endswith("per_channel"):
-        ends = a.integer(4, "quant_min"), a.integer(5, "quant_max")
-        return grid_of(a.numbers(1, "scales"), a.numbers(2, "zero_points"), *ends, axis=a.integer(3, "axis"))
-    ends = a.integer(3, "quant_min"), a.integer(4, "quant_max")
-    return grid_of(a.numbers(1, "scale"), a.numbers(2, "zero_point"), *ends)
+def _stated_grid(plain: str, a: Arguments) -> Quantizer | None:
+    """Scale, zero point, (axis,) lowest and highest code, as torch and quantized_decomposed order them."""
+    by_channel = "per_channel" in plain
+    low = 4 if by_channel else 3
+    return grid_of(
+        a.numbers(1, "scale", "scales"),
+        a.numbers(2, "zero_point", "zero_points"),
+        a.integer(low, "quant_min"),
+        a.integer(low + 1, "quant_max"),
+        axis=a.integer(3, "axis") if by_channel else None,
+    )
 
 
 def _affine(plain: str, a: Arguments) -> Quantized | None:

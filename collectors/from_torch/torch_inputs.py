@@ -119,7 +119,7 @@ class TorchData:
             return {inputs.names[0]: _to_array(source, inputs.names[0])}
         if not isinstance(source, _Given):
             return source
-        number = _count(self._module)
+        number = _forward_parameters(self._module).required
 
         def batches() -> Iterator[object]:
             for item in source.items():
@@ -194,8 +194,8 @@ def _first_of_file(path: Path) -> Iterator[object]:
 
 
 def _inputs_of_item(module: torch.nn.Module, item: object) -> TorchInputs:
-    values, _ = _split_labels(item, _count(module))
     known = _forward_parameters(module)
+    values, _ = _split_labels(item, known.required)
     if isinstance(values, Mapping):
         names = [str(name) for name in values if str(name) != _LABELS]
         tensors = [values[name] for name in values if str(name) != _LABELS]
@@ -254,11 +254,19 @@ def _spec(name: str, array: Array) -> InputSpec:
 
 @dataclass(frozen=True)
 class _Parameters:
-    """Arguments of ``forward``: those handed over by place, those only by name, and whether it takes any others."""
+    """Arguments of ``forward``.
+
+    Attributes:
+        by_place: Those handed over by place.
+        by_name: Those handed over only by name.
+        open: It takes any others.
+        required: How many inputs it must be given; None where its signature leaves that open.
+    """
 
     by_place: tuple[str, ...] = ()
     by_name: tuple[str, ...] = ()
     open: bool = True
+    required: int | None = None
 
     @property
     def all(self) -> tuple[str, ...]:
@@ -266,30 +274,18 @@ class _Parameters:
 
 
 def _forward_parameters(module: torch.nn.Module) -> _Parameters:
-    found = _signature(module)
-    if found is None:
+    try:
+        found = list(inspect.signature(module.forward).parameters.values())
+    except (TypeError, ValueError):
         return _Parameters()
+    kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    required = sum(p.default is p.empty and p.kind not in kinds for p in found)
     return _Parameters(
         tuple(p.name for p in found if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)),
         tuple(p.name for p in found if p.kind == p.KEYWORD_ONLY),
-        any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in found),
+        any(p.kind in kinds for p in found),
+        None if any(p.kind == p.VAR_POSITIONAL for p in found) else required,
     )
-
-
-def _signature(module: torch.nn.Module) -> list[inspect.Parameter] | None:
-    try:
-        return list(inspect.signature(module.forward).parameters.values())
-    except (TypeError, ValueError):
-        return None
-
-
-def _count(module: torch.nn.Module) -> int | None:
-    """How many inputs the module must be given; None where its signature leaves that open."""
-    found = _signature(module)
-    if found is None or any(p.kind == p.VAR_POSITIONAL for p in found):
-        return None
-    kinds = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
-    return sum(p.default is p.empty and p.kind not in kinds for p in found)
 
 
 def _split_labels(item: object, count: int | None) -> tuple[Values, object]:

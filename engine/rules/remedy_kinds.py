@@ -20,7 +20,7 @@ from quantmedic.engine.formulas.change import Change, ChangeFunction, Targets
 
 #: How a kind is carried out on the quantized model. Functions of ``quantmedic.trials``, which the engine cannot import.
 #: ``edit`` calls the editor of the model's framework, which lists what of a change it could not carry out.
-EDIT, REPAIR_DATA, SEARCH = "edit.edit", "data_repair.data_repair", "float_search.float_set"
+EDIT, REPAIR_DATA, SEARCH = "edit.edit", "trial.repair_batch", "float_search.float_set"
 #: When a proof tries a kind on the whole network: ``late`` if all that is cheaper did not explain the loss.
 Turn = Literal["early", "late"]
 
