@@ -328,7 +328,7 @@ class Trials:
         fitted = [_fit_to_all(repair, self.case, self.facts) for repair in self.chain]
         is_crossed = len(self._halves) > 1
         change = reduce(Change.join, fitted) if is_crossed else self._halves[0].change(self.chain)
-        return self.workbench.edit(change, range(len(self._halves)), self.deadline)
+        return self.workbench.edit(change, range(len(self._halves)), None)
 
     def expect(self, trials: Iterable[tuple[Repair, Sequence[Repair]]]) -> None:
         """Say which trials are likely to be next, each with what it comes after: idle machines begin with them.
