@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.from_litert.litert_graph import LiteRTGraph
 from quantmedic.collectors.from_litert.litert_session import Session, Sessions
-from quantmedic.collectors.measure.model_pair import PairView, flip_channels
-from quantmedic.collectors.measure.models import Faithfulness, Reading
+from quantmedic.collectors.measure.models import Faithfulness, Reading, View, flip_channels
 from quantmedic.collectors.measure.plan import feature_of
 from quantmedic.collectors.pair.graph import Tap
 from quantmedic.collectors.pair.match import Match
@@ -37,7 +36,7 @@ class _Named(Mapping[K, Array]):
         return len(self._places)
 
 
-class LiteRTView(PairView):
+class LiteRTView(View):
     """Shows numbered pairs of tensors; see ``View``.
 
     Intermediate tensors are read from interpreters that keep all of them. The default delegate then hands every
@@ -87,7 +86,7 @@ class LiteRTView(PairView):
             return session
         return self._sessions.session(graph, threads, observed=True, delegated=False)
 
-    def renumber(self, numbers: Iterable[int]) -> None:
+    def renumber(self, numbers: Sequence[int]) -> None:
         """Keep only these pairs and count them from 0."""
         super().renumber(numbers)
         self._float_places = self._floats(self.pairs.values())

@@ -28,8 +28,16 @@ from quantmedic.collectors.from_onnx.steps import OnnxSteps
 from quantmedic.collectors.from_onnx.types import static_shapes, static_types
 from quantmedic.collectors.measure.latency import Profile
 from quantmedic.collectors.measure.memory import in_groups, sizes_of
-from quantmedic.collectors.measure.model_pair import ModelPair
-from quantmedic.collectors.measure.models import Description, FloatReader, Kernel, Reading, Runner, View
+from quantmedic.collectors.measure.models import (
+    Description,
+    FloatReader,
+    IsolatedOperators,
+    Kernel,
+    Models,
+    Reading,
+    Runner,
+    View,
+)
 from quantmedic.collectors.measure.outputs import added_noise_ratio
 from quantmedic.collectors.pair.feed import feed_of, input_specs
 from quantmedic.collectors.pair.graph import Shape, TensorSpec
@@ -50,11 +58,10 @@ _LAST_WAY_OUT = "graph_optimization_level = ORT_DISABLE_ALL"
 
 
 @dataclass
-class OnnxModels(ModelPair):
+class OnnxModels(Models):
     """Two ONNX files; see ``Models``."""
 
     framework: ClassVar[str] = "onnx"
-    measures_operator_error: ClassVar[bool] = True
     measures_step_error: ClassVar[bool] = True
     keeps_bound: ClassVar[bool] = True
     observes_groups: ClassVar[bool] = True
@@ -121,10 +128,10 @@ class OnnxModels(ModelPair):
         """Reads these tensors of the float model."""
         return FloatTensors(self.float_graph, names, threads).read
 
-    def isolate(self, view: View, measured: Sequence[int], threads: int) -> OnnxIsolated:
+    def isolate(self, view: View, measured: Sequence[int], threads: int) -> IsolatedOperators:
         """The quantized model cut at the taps of one of its own views."""
         assert isinstance(view, OnnxView)
-        return OnnxIsolated(self, view, measured, threads)
+        return OnnxIsolated(self, view, measured, threads).read if measured else lambda batch, floats: {}
 
     def steps(self, view: View, pairs: Sequence[Pair], threads: int) -> OnnxSteps:
         """The float model cut where the quantized one is seen."""

@@ -9,8 +9,7 @@ from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.from_onnx.onnx_graph import OnnxGraph, PairedOnnxGraphs
 from quantmedic.collectors.from_onnx.onnx_session import ObservedModel, isolate_operators, make_session, run
 from quantmedic.collectors.measure.memory import GroupedReading
-from quantmedic.collectors.measure.model_pair import flip_channels
-from quantmedic.collectors.measure.models import Faithfulness, Reading
+from quantmedic.collectors.measure.models import Faithfulness, Reading, View, flip_channels
 from quantmedic.collectors.measure.plan import feature_of, is_coded
 from quantmedic.collectors.pair.feed import feed_of
 from quantmedic.collectors.pair.graph import Tap
@@ -85,15 +84,12 @@ class _Group:
         return Reading(floats, codes, outputs)
 
 
-class OnnxView:
+class OnnxView(View):
     """Sessions of both models that show numbered pairs of tensors; see ``View``.
 
     Where memory is short, each pair of sessions shows a group of them, and both models run once for each group.
 
     Attributes:
-        pairs: The pairs, by number.
-        taps: How the quantized model shows each; those it cannot show without computing something else are missing.
-        observed: How faithfully the quantized model is observed.
         model: The quantized model that is observed, before anything was exposed.
     """
 
@@ -119,22 +115,13 @@ class OnnxView:
         self.observed = Faithfulness(seen[0].plain, any(each.simulated for each in seen), worst)
         self.model = self._groups[0].model
         self._floats = self._groups[0].floats
+        self.taps = {number: tap for group in self._groups for number, tap in group.taps.items()}
         self._numbers = [list(numbers) for numbers in groups] if len(groups) > 1 else [list(pairs)]
 
-    @property
-    def taps(self) -> dict[int, Tap]:
-        """How the quantized model shows each pair that it can show."""
-        return {number: tap for group in self._groups for number, tap in group.taps.items()}
-
-    @property
-    def faithful(self) -> list[int]:
-        """Numbers of the taps that show what is deployed."""
-        return self.observed.faithful(self.taps)
-
-    def renumber(self, numbers: Iterable[int]) -> None:
+    def renumber(self, numbers: Sequence[int]) -> None:
         """Keep only these pairs and count them from 0."""
+        super().renumber(numbers)
         new = {old: number for number, old in enumerate(numbers)}
-        self.pairs = {number: self.pairs[old] for old, number in new.items()}
         self._numbers = [[new[old] for old in own if old in new] for own in self._numbers]
         for group in self._groups:
             group.taps = {new[old]: tap for old, tap in group.taps.items() if old in new}

@@ -10,8 +10,7 @@ from quantmedic.collectors.from_openvino.exposing import Exposed, find_exposable
 from quantmedic.collectors.from_openvino.openvino_graph import OpenVINOGraph
 from quantmedic.collectors.from_openvino.openvino_session import Sessions
 from quantmedic.collectors.from_openvino.openvino_site import Place
-from quantmedic.collectors.measure.model_pair import PairView, flip_channels
-from quantmedic.collectors.measure.models import Faithfulness, Reading
+from quantmedic.collectors.measure.models import Faithfulness, Reading, View, flip_channels
 from quantmedic.collectors.measure.plan import feature_of
 from quantmedic.collectors.pair.graph import Tap
 from quantmedic.collectors.pair.match import Match
@@ -20,7 +19,7 @@ from quantmedic.collectors.pair.tensor_pairs import Pair
 Array = NDArray[np.generic]
 
 
-class OpenVINOView(PairView):
+class OpenVINOView(View):
     """Shows numbered pairs of tensors; see ``View``.
 
     Outputs always come from the models as they are; copies of them show the tensors (``exposing.py``).

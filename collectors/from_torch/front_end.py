@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 from quantmedic.collectors.data.datasets import Dataset
 from quantmedic.collectors.measure.float_model import FloatModel
 from quantmedic.collectors.measure.front_end import FrontEnd, GivenData
-from quantmedic.collectors.measure.models import FileModels, Models, Network
+from quantmedic.collectors.measure.models import Models, Network
 from quantmedic.engine.case.facts import FloatFacts, ModelFacts, Role
 from quantmedic.engine.errors import ModelError
 
@@ -20,12 +20,11 @@ if TYPE_CHECKING:
     import torch  # an optional package; who gives a module has it
 
 
-class _TorchFrontEnd:
+class _TorchFrontEnd(FrontEnd):
     """Runs modules; any other object that no front end recognizes is refused when it is opened."""
 
     name: ClassVar[str] = "torch"
     title: ClassVar[str] = "torch"
-    writes_models: ClassVar[bool] = False
 
     def recognizes(self, model: object) -> bool:
         """Any module: there is none before torch is imported."""
@@ -53,7 +52,7 @@ class _TorchFrontEnd:
             ) from error
         return open_torch(float_model, quantized_model, given)
 
-    def open_files(self, float_model: object, quantized_model: object) -> FileModels:
+    def open_files(self, float_model: object, quantized_model: object) -> Models:
         """Refuse modules without data; see ``FrontEnd``."""
         raise ModelError(
             "torch modules cannot be judged without data: what they compute is found out by running them",

@@ -33,8 +33,7 @@ from quantmedic.collectors.from_torch.twins import settle_twins
 from quantmedic.collectors.measure.front_end import GivenData
 from quantmedic.collectors.measure.latency import Profile, latency_facts
 from quantmedic.collectors.measure.memory import GroupedReading, in_groups
-from quantmedic.collectors.measure.model_pair import PairView, flip_channels
-from quantmedic.collectors.measure.models import Description, Faithfulness, Kernel, Reading
+from quantmedic.collectors.measure.models import Description, Faithfulness, Kernel, Reading, View, flip_channels
 from quantmedic.collectors.measure.plan import feature_of
 from quantmedic.collectors.pair.graph import Operator, Tap
 from quantmedic.collectors.pair.likeness import refuse_other_weights
@@ -57,7 +56,7 @@ MAX_NAMED = 8
 TRACED_SAMPLES = 2
 
 
-class TorchView(PairView):
+class TorchView(View):
     """Shows numbered pairs of tensors; see ``View``. Every tensor of a module can be seen."""
 
     def __init__(
@@ -258,9 +257,6 @@ class TorchModels(TorchPair):
     def simulate(self, case: Case, threads: int) -> TorchSimulated:
         """The float module with simulated quantizers."""
         return TorchSimulated(self, case)
-
-    def simulate_given(self, case: Case, tensors: Sequence[int], threads: int) -> None:
-        """Operators of a module cannot be fed by themselves."""
 
 
 def open_torch_models(

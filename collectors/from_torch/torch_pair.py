@@ -18,8 +18,7 @@ from quantmedic.collectors.from_torch.devices import move_modules
 from quantmedic.collectors.from_torch.module import FakeQuantizers, as_deployed, run_error, to_array
 from quantmedic.collectors.from_torch.torch_graph import TorchGraph
 from quantmedic.collectors.from_torch.torch_inputs import TorchInputs
-from quantmedic.collectors.measure.model_pair import ModelPair
-from quantmedic.collectors.measure.models import Runner
+from quantmedic.collectors.measure.models import Models, Runner
 from quantmedic.collectors.native.runs import run_python
 from quantmedic.collectors.pair.graph import Operator
 from quantmedic.engine.errors import ModelError, QuantmedicError
@@ -46,7 +45,7 @@ class Collapsed:
 
 
 @dataclass
-class TorchPair(ModelPair):
+class TorchPair(Models):
     """Two modules and their runs. One batch runs at a time, for modules keep state while they run."""
 
     framework: ClassVar[str] = "torch"

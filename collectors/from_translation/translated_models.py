@@ -5,7 +5,7 @@ front end. What is measured comes from the files themselves. A format derives a 
 classes here, and adds how its own runtime is asked.
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,8 +28,7 @@ from quantmedic.collectors.from_onnx.steps import OnnxSteps
 from quantmedic.collectors.from_onnx.types import static_types
 from quantmedic.collectors.measure.host import installed_version
 from quantmedic.collectors.measure.latency import Profile, latency_facts
-from quantmedic.collectors.measure.model_pair import ModelPair
-from quantmedic.collectors.measure.models import Description, FloatReader, Kernel, Runner, View
+from quantmedic.collectors.measure.models import Description, FloatReader, Kernel, Models, Runner, View
 from quantmedic.collectors.measure.outputs import output_difference
 from quantmedic.collectors.native.runs import in_background
 from quantmedic.collectors.pair.feed import feed_of
@@ -128,7 +127,7 @@ def shared_pairs(float_graph: GraphT, quantized: GraphT, matched: Match) -> list
 
 
 @dataclass
-class TranslatedFiles(ModelPair, ABC, Generic[GraphT]):
+class TranslatedFiles(Models, Generic[GraphT]):
     """Two files of another runtime; see ``Models``. ``pairs`` are those that the runtime has in both."""
 
     measures_step_error: ClassVar[bool] = True
@@ -141,11 +140,6 @@ class TranslatedFiles(ModelPair, ABC, Generic[GraphT]):
     """Samples that both were run on first."""
     _difference: float | None = field(default=None, init=False)
 
-    @property
-    @abstractmethod
-    def shapes(self) -> Mapping[str, Shape]:
-        """Shapes in the float model that hold for every batch."""
-
     @abstractmethod
     def runner_of(self, graph: GraphT, positions: Sequence[int], threads: int) -> Runner:
         """Runs a file of this format; returns its outputs at these positions as real values.
@@ -157,14 +151,6 @@ class TranslatedFiles(ModelPair, ABC, Generic[GraphT]):
     @abstractmethod
     def repeated_run(self, graph: GraphT, batch: Batch, threads: int) -> Callable[[], object]:
         """A function that runs a file on this batch over and over."""
-
-    @abstractmethod
-    def describe(self) -> Description:
-        """What the files tell besides their graphs; see ``describe_files``."""
-
-    @abstractmethod
-    def kernels(self, threads: int) -> Mapping[str, Kernel]:
-        """How the runtime computes the tensors of the quantized file."""
 
     def describe_files(
         self,
@@ -316,7 +302,7 @@ def _refuse_untranslated(graph: TranslatedGraph[PlaceT]) -> None:
 
 
 @dataclass
-class TranslatedPair(ModelPair, Generic[GraphT]):
+class TranslatedPair(Models, Generic[GraphT]):
     """Both translations, on which remedies are tried; see ``Models``. What is said of them is said of the files."""
 
     measures_step_error: ClassVar[bool] = True

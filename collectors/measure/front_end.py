@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import ClassVar
 
 from quantmedic.collectors.data.datasets import Dataset, open_dataset
 from quantmedic.collectors.data.model_inputs import InputSpec
 from quantmedic.collectors.data.preprocessing import Preprocessing
 from quantmedic.collectors.measure.float_model import FloatModel, read_float_file
-from quantmedic.collectors.measure.models import FileModels, Models, Network
+from quantmedic.collectors.measure.models import Models, Network
 from quantmedic.engine.case.facts import Role
 from quantmedic.engine.errors import DataError, ModelError
 
@@ -52,28 +52,28 @@ class GivenData:
         )
 
 
-@runtime_checkable
-class FrontEnd(Protocol):
-    """A front end; an entry point of the group ``quantmedic.front_ends`` gives it, which has the same name."""
+class FrontEnd(ABC):
+    """A front end; an entry point of the group ``quantmedic.front_ends`` gives it, which has the same name.
 
-    @property
-    def name(self) -> str:
-        """What ``model.framework`` of a case says."""
+    Attributes:
+        name: What ``model.framework`` of a case says.
+        title: What messages call its models, as in ``a LiteRT model``.
+        writes_models: Changed models can be written to files (``Edited.save``).
+    """
 
-    @property
-    def title(self) -> str:
-        """What messages call its models, as in ``a LiteRT model``."""
+    name: ClassVar[str]
+    title: ClassVar[str]
+    writes_models: ClassVar[bool] = False
 
-    @property
-    def writes_models(self) -> bool:
-        """Changed models can be written to files (``Edited.save``)."""
-
+    @abstractmethod
     def recognizes(self, model: object) -> bool:
         """Whether a model, a path or another object, is surely one of its own; reads a few bytes at most."""
 
     def takes_rest(self, model: object) -> bool:
         """Whether it takes a model that no front end recognizes."""
+        return False
 
+    @abstractmethod
     def open(
         self, float_model: object, quantized_model: object, given: GivenData
     ) -> tuple[Models, dict[Role, Dataset]]:
@@ -84,7 +84,8 @@ class FrontEnd(Protocol):
             DataError: The data cannot be read, or do not fit the models.
         """
 
-    def open_files(self, float_model: object, quantized_model: object) -> FileModels:
+    @abstractmethod
+    def open_files(self, float_model: object, quantized_model: object) -> Models:
         """Open two models of its own without data; neither is run.
 
         Raises:
@@ -97,10 +98,13 @@ class FrontEnd(Protocol):
         Raises:
             ModelError: It cannot be read, or models of this kind are not run by themselves.
         """
+        raise ModelError(f"one {self.title} model alone is not run", where=str(path), help="give ONNX models")
 
     def as_deployed(self, *models: object) -> AbstractContextManager[None]:
         """Context in which models in memory compute as they are deployed, and after which they are as before."""
+        return nullcontext()
 
+    @abstractmethod
     def read_float(self, model: object) -> FloatModel:
         """What a float model tells by itself; one that is missing or damaged is said in a notice.
 
@@ -109,19 +113,11 @@ class FrontEnd(Protocol):
         """
 
 
-class FileFrontEnd(ABC):
+class FileFrontEnd(FrontEnd):
     """A front end whose models are files: they are opened first, and say what data they take."""
 
-    name: ClassVar[str]
-    title: ClassVar[str]
-    writes_models: ClassVar[bool] = False
-
-    def takes_rest(self, model: object) -> bool:
-        """No; see ``FrontEnd``."""
-        return False
-
     @abstractmethod
-    def open_paths(self, float_path: Path, quantized_path: Path) -> FileModels:
+    def open_paths(self, float_path: Path, quantized_path: Path) -> Models:
         """Open two files; neither is run.
 
         Raises:
@@ -146,17 +142,9 @@ class FileFrontEnd(ABC):
         models.probe()
         return models, {role: given.open(role, models.input_specs) for role in given.sources}
 
-    def open_files(self, float_model: object, quantized_model: object) -> FileModels:
+    def open_files(self, float_model: object, quantized_model: object) -> Models:
         """Open both files; see ``FrontEnd``."""
         return self.open_paths(Path(str(float_model)), Path(str(quantized_model)))
-
-    def open_network(self, path: Path) -> Network:
-        """Refuse to run one model by itself; see ``FrontEnd``."""
-        raise ModelError(f"one {self.title} model alone is not run", where=str(path), help="give ONNX models")
-
-    def as_deployed(self, *models: object) -> AbstractContextManager[None]:
-        """Files stay as they are; see ``FrontEnd``."""
-        return nullcontext()
 
     def read_float(self, model: object) -> FloatModel:
         """What a float file tells by itself; see ``FrontEnd``."""

@@ -1,7 +1,7 @@
 """The interface of a front end: what measuring, trying and reporting ask of two models, whatever their framework.
 
-A front end is a package ``collectors/from_*`` whose classes have the methods of these protocols; nothing inherits from
-another front end. What follows holds everywhere:
+A front end is a package ``collectors/from_*`` that derives from these classes and from no other front end. What follows
+holds everywhere:
 
 - Arrays have the samples along axis 0. Float tensors are float32, codes have the integer type that stores them.
 - Tensors go by the names of ``Graph``: a *root* is a tensor without its quantized copies, its *twin* the tensor of the
@@ -11,12 +11,12 @@ another front end. What follows holds everywhere:
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,10 +26,13 @@ from quantmedic.collectors.data.model_inputs import InputSpec
 from quantmedic.collectors.data.rows import Rows, row_of
 from quantmedic.collectors.measure.latency import Profile
 from quantmedic.collectors.measure.outputs import output_difference
-from quantmedic.collectors.pair.graph import Shape, Tap, TensorSpec
-from quantmedic.collectors.pair.tensor_pairs import Pair, PairedGraphs
+from quantmedic.collectors.pair.feed import input_specs
+from quantmedic.collectors.pair.graph import Graph, Shape, Tap, TensorSpec
+from quantmedic.collectors.pair.match import Match
+from quantmedic.collectors.pair.tensor_pairs import Pair
 from quantmedic.engine.case.facts import ModelFacts
 from quantmedic.engine.case.records import Case
+from quantmedic.engine.errors import ModelError
 from quantmedic.engine.formulas.change import Change
 
 Array = NDArray[np.generic]
@@ -105,28 +108,30 @@ class Faithfulness:
         return [] if self.simulated else list(taps)
 
 
-class View(Protocol):
-    """Both models with numbered pairs of tensors exposed."""
+class View(ABC):
+    """Both models with numbered pairs of tensors exposed.
+
+    Attributes:
+        pairs: The pairs, by number.
+        taps: How the quantized model shows each; those that it cannot show without computing otherwise are missing.
+        observed: How faithfully the quantized model is observed.
+    """
+
+    pairs: dict[int, Pair]
+    taps: dict[int, Tap]
+    observed: Faithfulness
 
     @property
-    def pairs(self) -> Mapping[int, Pair]:
-        """The pairs, by number."""
-
-    @property
-    def taps(self) -> Mapping[int, Tap]:
-        """How the quantized model shows each; those that it cannot show without computing otherwise are missing."""
-
-    @property
-    def observed(self) -> Faithfulness:
-        """How faithfully the quantized model is observed."""
-
-    @property
-    def faithful(self) -> Collection[int]:
+    def faithful(self) -> list[int]:
         """Numbers of the taps that are read of what computes as the deployed model does."""
+        return self.observed.faithful(self.taps)
 
-    def renumber(self, numbers: Iterable[int]) -> None:
+    def renumber(self, numbers: Sequence[int]) -> None:
         """Keep only the pairs of these numbers and count them from 0, in this order."""
+        self.pairs = {new: self.pairs[old] for new, old in enumerate(numbers)}
+        self.taps = {new: self.taps[old] for new, old in enumerate(numbers) if old in self.taps}
 
+    @abstractmethod
     def read(self, batch: Batch) -> Reading:
         """Run both models.
 
@@ -134,6 +139,7 @@ class View(Protocol):
             ModelError: One of them fails on this batch.
         """
 
+    @abstractmethod
     def floats_again(self, batch: Batch) -> list[Array]:
         """Outputs of the float model in one more run, in its order; outputs that are inputs are left out.
 
@@ -141,6 +147,7 @@ class View(Protocol):
             ModelError: The model fails on this batch.
         """
 
+    @abstractmethod
     def flipped_features(self, batch: Batch, name: str, axis: int) -> Array:
         """The feature tensor (``feature_of``) of the float model with the channels ``axis`` of input ``name`` reversed.
 
@@ -149,19 +156,16 @@ class View(Protocol):
         """
 
 
-class IsolatedOperators(Protocol):
-    """Operators of the quantized model, each fed with float tensors: the reference of the ``operator`` error."""
+def flip_channels(batch: Batch, name: str, axis: int) -> Batch:
+    """The batch with the channels of one input reversed."""
+    flipped = np.ascontiguousarray(np.flip(batch.inputs[name], axis))
+    return replace(batch, inputs={**batch.inputs, name: flipped})
 
-    def read(self, batch: Batch, floats: Mapping[str, Array]) -> Mapping[int, Array]:
-        """What each measured operator writes, as its tap shows it, by number of the pair.
 
-        Args:
-            batch: The samples.
-            floats: Tensors of the float model on that batch (``Reading.floats``).
-
-        Raises:
-            ModelError: The model fails on this batch.
-        """
+#: What each measured operator of the quantized model writes on a batch, as its tap shows it, by number of the pair:
+#: every operator is fed with tensors of the float model (``Reading.floats``), the reference of the ``operator`` error.
+#: Raises ``ModelError`` where the model fails on the batch.
+IsolatedOperators = Callable[[Batch, Mapping[str, Array]], Mapping[int, Array]]
 
 
 class FloatSteps(Protocol):
@@ -305,40 +309,68 @@ class Description:
     attributes_of_twins: bool = False
 
 
-class Models(PairedGraphs, Protocol):
-    """Two models that belong together: their graphs, their twins, and how to run and observe them."""
+@dataclass
+class Models(ABC):
+    """Two models that belong together: their graphs, their twins, and how to run and observe them.
+
+    What not every front end can do has an answer here that says so.
+
+    Attributes:
+        float_graph: The float model.
+        quantized: The quantized model.
+        match: Which tensor and which operator of the quantized model is which of the float model.
+        pairs: Tensors that can be read in both models.
+        measures_step_error: Float operators can be run by themselves on deployed inputs (``steps``).
+        keeps_bound: All that a run takes is known, so that it can be kept to a bound; else only observed tensors can.
+        observes_groups: Tensors can be observed a group at a time, with the same numbers (``limit_memory``).
+    """
+
+    float_graph: Graph
+    quantized: Graph
+    match: Match
+    pairs: list[Pair]
+
+    measures_step_error: ClassVar[bool] = False
+    keeps_bound: ClassVar[bool] = False
+    observes_groups: ClassVar[bool] = False
 
     @property
+    @abstractmethod
     def framework(self) -> str:
         """Name of the front end, as in ``model.framework`` of a case."""
 
     @property
-    def pairs(self) -> Sequence[Pair]:
-        """Tensors that can be read in both models."""
+    @abstractmethod
+    def shapes(self) -> Mapping[str, Shape]:
+        """Shapes in the float model that hold for every batch; None for an axis that depends on the data."""
 
     @property
     def input_specs(self) -> Sequence[InputSpec]:
         """Inputs that a data set has to supply, in the order of the float model."""
-
-    @property
-    def measures_operator_error(self) -> bool:
-        """Quantized operators can be run by themselves on float inputs: ``isolate`` may be called."""
-
-    @property
-    def measures_step_error(self) -> bool:
-        """Float operators can be run by themselves on deployed inputs: ``steps`` may be called."""
+        return input_specs(self.float_graph)
 
     @property
     def notices(self) -> Sequence[str]:
         """What the user should know of these models where remedies are tried on them."""
+        return ()
 
-    @property
-    def keeps_bound(self) -> bool:
-        """All that a run takes is known, so that it can be kept to a bound; else only observed tensors may be."""
+    def static_types(self, samples: int) -> tuple[Mapping[str, TensorSpec], Mapping[str, TensorSpec]]:
+        """Types of the tensors of the float and of the quantized model, as far as the files tell them.
 
-    @property
-    def observes_groups(self) -> bool:
-        """Tensors can be observed a group at a time, with the same numbers: ``limit_memory`` may be called."""
+        Args:
+            samples: Samples of a batch that is thought of, for inputs whose first axis is left open.
+
+        Raises:
+            ModelError: Only running these models tells.
+        """
+        raise ModelError(f"{self.framework} models have to be run to be known", where=str(self.quantized.path))
+
+    def probe(self) -> None:  # noqa: B027  # most leave nothing open
+        """Find out by running what files leave open about their inputs.
+
+        Raises:
+            ModelError: A model cannot be run.
+        """
 
     def limit_memory(self, size: int) -> None:
         """Let the observed tensors of one batch take no more than so many bytes.
@@ -346,6 +378,11 @@ class Models(PairedGraphs, Protocol):
         Raises:
             ModelError: All of them are observed at once.
         """
+        raise ModelError(
+            f"what {self.framework} models take is not bounded",
+            where=str(self.quantized.path),
+            help="leave --memory out",
+        )
 
     def shapes_on(self, batch: Batch, threads: int) -> Mapping[str, Shape]:
         """Shapes of the float tensors of all pairs on a batch, as far as they can be told without holding them.
@@ -353,6 +390,7 @@ class Models(PairedGraphs, Protocol):
         Raises:
             ModelError: The model fails on this batch.
         """
+        return {}
 
     def run_on(self, device: str) -> None:
         """Have both models run on a device from now on: ``cpu``, ``cuda``, ``cuda:1`` or what the framework has.
@@ -360,10 +398,18 @@ class Models(PairedGraphs, Protocol):
         Raises:
             ModelError: The framework cannot use it.
         """
+        if device != "cpu":
+            raise ModelError(
+                f"{self.framework} models are run on the processor only",
+                where=f"--device {device}",
+                help="leave --device out",
+            )
 
     def as_deployed(self) -> AbstractContextManager[None]:
         """Context in which both models run as deployed; afterwards they are as they were."""
+        return nullcontext()
 
+    @abstractmethod
     def view(self, pairs: Mapping[int, Pair], first: Batch, threads: int, plain: Sequence[Array] | None = None) -> View:
         """Both models with these pairs exposed.
 
@@ -383,19 +429,36 @@ class Models(PairedGraphs, Protocol):
         Raises:
             ModelError: The model cannot be run.
         """
+        return None
 
     def isolate(self, view: View, measured: Sequence[int], threads: int) -> IsolatedOperators:
         """Operators that write these tensors of a view, fed with float tensors.
 
         Raises:
-            ModelError: A model cannot be run.
+            ModelError: A model cannot be run, or its operators cannot be run by themselves.
         """
+        raise ModelError(
+            f"operators of {self.framework} models are not measured on float inputs",
+            where=str(self.quantized.path),
+            help="leave --operator-error out; rounding and accumulated errors are measured",
+        )
 
     def steps(self, view: View, pairs: Sequence[Pair], threads: int) -> FloatSteps:
         """Float operators fed with the deployed tensors of a view; ``pairs`` are all that are measured.
 
         Raises:
-            ModelError: A model cannot be run.
+            ModelError: A model cannot be run, or its operators cannot be run by themselves.
+        """
+        raise ModelError(
+            f"operators of {self.framework} models are not measured on deployed inputs", where=str(self.quantized.path)
+        )
+
+    @abstractmethod
+    def simulate(self, case: Case, threads: int) -> SimulatedNetwork:
+        """The float network with the quantizers of the deployed one; ``case`` is what was measured of both.
+
+        Raises:
+            ModelError: The network cannot be simulated.
         """
 
     def simulate_given(self, case: Case, tensors: Sequence[int], threads: int) -> GivenSimulation | None:
@@ -404,9 +467,12 @@ class Models(PairedGraphs, Protocol):
         Raises:
             ModelError: The network cannot be simulated.
         """
+        return None
 
     def producer_of(self, pair: Pair) -> Producer:
-        """What writes a measured tensor."""
+        """What writes a measured tensor; its place is its number among the pairs."""
+        producer = self.quantized.producers.get(pair.root)
+        return Producer(producer.op_type if producer is not None else "Input", self.pairs.index(pair), pair.twin)
 
     def kernel_facts(self, first: Batch, reading: Reading, threads: int) -> dict[str, object]:
         """Fields of ``ModelFacts`` on what the runtime's own kernels add to the quantization; empty if not known.
@@ -414,7 +480,9 @@ class Models(PairedGraphs, Protocol):
         Raises:
             ModelError: A model cannot be run.
         """
+        return {}
 
+    @abstractmethod
     def profile(self, batch: Batch, threads: int) -> Profile:
         """Latency of both models on one batch in milliseconds, and of the quantized one's operators where known.
 
@@ -422,9 +490,11 @@ class Models(PairedGraphs, Protocol):
             ModelError: A model cannot be loaded or fails on the batch.
         """
 
+    @abstractmethod
     def describe(self) -> Description:
         """What a case says of both models besides graphs and statistics."""
 
+    @abstractmethod
     def kernels(self, threads: int) -> Mapping[str, Kernel]:
         """How the kernel that writes each tensor of the quantized model computes, as far as that is known.
 
@@ -432,13 +502,7 @@ class Models(PairedGraphs, Protocol):
             ModelError: The runtime refuses the model.
         """
 
-    def simulate(self, case: Case, threads: int) -> SimulatedNetwork:
-        """The float network with the quantizers of the deployed one; ``case`` is what was measured of both.
-
-        Raises:
-            ModelError: The network cannot be simulated.
-        """
-
+    @abstractmethod
     def editable(self) -> "Models":
         """The models on which remedies are carried out: these, or what stands for them.
 
@@ -446,6 +510,7 @@ class Models(PairedGraphs, Protocol):
             ModelError: There are none.
         """
 
+    @abstractmethod
     def float_runner(self, threads: int) -> Runner:
         """Runs the float model.
 
@@ -453,29 +518,12 @@ class Models(PairedGraphs, Protocol):
             ModelError: The runtime refuses the model.
         """
 
+    @abstractmethod
     def quantized_runner(self, threads: int) -> Runner:
         """Runs the quantized model.
 
         Raises:
             ModelError: The runtime refuses the model.
-        """
-
-
-class FileModels(Models, Protocol):
-    """Two models that were read from files, so that something is known of them without data."""
-
-    def static_types(self, samples: int) -> tuple[Mapping[str, TensorSpec], Mapping[str, TensorSpec]]:
-        """Types of the tensors of the float and of the quantized model, as far as the files tell them.
-
-        Args:
-            samples: Samples of a batch that is thought of, for inputs whose first axis is left open.
-        """
-
-    def probe(self) -> None:
-        """Find out by running what the files leave open about their inputs.
-
-        Raises:
-            ModelError: A model cannot be run.
         """
 
 

@@ -54,12 +54,6 @@ class Observer:
     """
 
     def __init__(self, models: Models, first: Batch, options: Options, *, classes: bool) -> None:
-        if options.operator_error and not models.measures_operator_error:
-            raise ModelError(
-                f"operators of {models.framework} models are not measured on float inputs",
-                where=str(models.quantized.path),
-                help="leave --operator-error out; rounding and accumulated errors are measured",
-            )
         if options.step_error:
             require_steps(models, "--step-error")
         self._models, self._first, self._options, self._classes = models, first, options, classes
@@ -94,9 +88,8 @@ class Observer:
         self.simulated |= view.observed.simulated
         self.difference = max(self.difference, view.observed.difference)
         self._grids = {i: self._grid(i, tap) for i, tap in view.taps.items()}
-        alone = self._alone(view) if self._options.operator_error else []
-        threads = self._options.session_threads
-        self._isolated_operators = self._models.isolate(view, alone, threads) if alone else None
+        threads, measures = self._options.session_threads, self._options.operator_error
+        self._isolated = self._models.isolate(view, self._alone(view), threads) if measures else None
         self._steps = self._models.steps(view, self.plan.pairs, threads) if self._options.step_error else None
 
     def _alone(self, view: View) -> list[int]:
@@ -190,7 +183,7 @@ class Observer:
         x = self._input(batch)
         rows = sample_rows(x, batch.labels)
         reading = self._view.read(batch).with_rows()
-        alone = self._isolated_operators.read(batch, reading.floats) if self._isolated_operators is not None else {}
+        alone = self._isolated(batch, reading.floats) if self._isolated is not None else {}
         steps = self._steps.read(batch, reading.codes) if self._steps is not None else {}
         flipped = self._flipped_features(batch) if flip else None
         found = self.outputs.pairs(*reading.outputs, whole=bool(given)) | self.outputs.columns(*reading.outputs)

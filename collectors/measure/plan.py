@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch
-from quantmedic.collectors.measure.models import FileModels, Models
+from quantmedic.collectors.measure.models import Models
 from quantmedic.collectors.pair.channels import MAX_CHANNELS, channel_axes
 from quantmedic.collectors.pair.graph import COMPUTE, Graph, Shape, Tap
 from quantmedic.collectors.pair.output_parts import Joint, joints_of
@@ -129,7 +129,7 @@ def settle(models: Models, first: Batch, floats: Mapping[str, Array], codes: Map
     return plan
 
 
-def foresee(models: FileModels) -> Plan:
+def foresee(models: Models) -> Plan:
     """The same as far as types and shapes tell it: what ``settle`` would keep of most batches, without one.
 
     A tensor of unknown type is kept where it is quantized, for only floats are. ``rounding`` and ``elements`` are left

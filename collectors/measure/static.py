@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from quantmedic.collectors.measure.host import threads_to_use
-from quantmedic.collectors.measure.models import FileModels, Kernel, Models
+from quantmedic.collectors.measure.models import Kernel, Models
 from quantmedic.collectors.measure.plan import Plan, foresee
 from quantmedic.collectors.measure.record import record_models
 from quantmedic.collectors.statistics.spatial import IMAGE_CHANNELS, is_image
@@ -42,7 +42,7 @@ class _Unobserved:
         return {}
 
 
-def case_of_files(models: FileModels, *, version: str, threads: int | None = None) -> Case:
+def case_of_files(models: Models, *, version: str, threads: int | None = None) -> Case:
     """What two models tell without data.
 
     Args:

@@ -12,7 +12,7 @@ from quantmedic.collectors.measure.collect_pair import collect
 from quantmedic.collectors.measure.detector_reading import read_detector
 from quantmedic.collectors.measure.front_end import GivenData
 from quantmedic.collectors.measure.host import threads_to_use
-from quantmedic.collectors.measure.models import FileModels, Models
+from quantmedic.collectors.measure.models import Models
 from quantmedic.collectors.measure.options import Options
 from quantmedic.collectors.measure.reading_trials import Unread
 from quantmedic.collectors.metrics.box_readings import BoxReading
@@ -80,7 +80,7 @@ def open_pair(
     return models, datasets
 
 
-def open_files(float_model: ModelSource, quantized_model: ModelSource) -> FileModels:
+def open_files(float_model: ModelSource, quantized_model: ModelSource) -> Models:
     """Open two model files, given by path or by ``module:function``, without data.
 
     Raises:

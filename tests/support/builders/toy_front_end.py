@@ -3,7 +3,7 @@
 Its entry point stands in ``quantmedic_toy-1.0.dist-info`` beside this package, as that of any installed package.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -17,16 +17,15 @@ from quantmedic.collectors.data.hashes import sha256_of
 from quantmedic.collectors.measure.float_model import FloatModel
 from quantmedic.collectors.measure.front_end import FileFrontEnd, FrontEnd
 from quantmedic.collectors.measure.latency import Profile, latency_facts
-from quantmedic.collectors.measure.model_pair import ModelPair
 from quantmedic.collectors.measure.models import (
     Description,
     Faithfulness,
-    FileModels,
     Kernel,
     Models,
     Reading,
     Runner,
     SimulatedNetwork,
+    View,
 )
 from quantmedic.collectors.measure.plan import feature_of
 from quantmedic.collectors.pair.constants import Constant
@@ -91,22 +90,13 @@ def runner_of(graph: ToyGraph) -> Runner:
     return lambda batch: [np.asarray(graph.run(*batch.inputs.values())[graph.outputs[0]], np.float32)]
 
 
-class ToyView:
+class ToyView(View):
     """Every tensor of a run is there already; see ``View``."""
 
     def __init__(self, models: "ToyModels", pairs: Mapping[int, Pair], first: Batch) -> None:
         self._models, self.pairs = models, dict(pairs)
         self.taps = {number: pair.tap for number, pair in pairs.items()}
         self.observed = Faithfulness(self.read(first).outputs[1], simulated=False, difference=0.0)
-
-    @property
-    def faithful(self) -> list[int]:
-        return self.observed.faithful(self.taps)
-
-    def renumber(self, numbers: Iterable[int]) -> None:
-        kept = list(numbers)
-        self.pairs = {new: self.pairs[old] for new, old in enumerate(kept)}
-        self.taps = {new: self.taps[old] for new, old in enumerate(kept)}
 
     def read(self, batch: Batch) -> Reading:
         (x,), end = batch.inputs.values(), self._models.float_graph.outputs[0]
@@ -125,7 +115,7 @@ class ToyView:
 
 
 @dataclass
-class ToyModels(ModelPair):
+class ToyModels(Models):
     """Two files; see ``Models``. Remedies are neither simulated nor tried."""
 
     framework: ClassVar[str] = "toy"
@@ -165,9 +155,6 @@ class ToyModels(ModelPair):
     def simulate(self, case: Case, threads: int) -> SimulatedNetwork:
         raise ModelError("toy models are not simulated", where=str(self.quantized.path))
 
-    def simulate_given(self, case: Case, tensors: Sequence[int], threads: int) -> None:
-        raise ModelError("toy models are not simulated", where=str(self.quantized.path))
-
     def editable(self) -> Models:
         raise ModelError("toy models are not edited", where=str(self.quantized.path))
 
@@ -187,7 +174,7 @@ class ToyFrontEnd(FileFrontEnd):
     def recognizes(self, model: object) -> bool:
         return isinstance(model, str | Path) and Path(model).suffix == ".toy"
 
-    def open_paths(self, float_path: Path, quantized_path: Path) -> FileModels:
+    def open_paths(self, float_path: Path, quantized_path: Path) -> Models:
         float_graph, quantized = read(float_path), read(quantized_path)
         matched = match_files(float_graph, quantized)
         return ToyModels(float_graph, quantized, matched, pairs_of(float_graph, quantized, matched))
