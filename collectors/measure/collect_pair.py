@@ -104,7 +104,7 @@ def collect(
         ModelError: A model fails on the data.
         CaseError: The case to resume was measured with other models, data or options.
     """
-    run = begin_run(models, datasets, options, version, metric, progress, extras or Extras())
+    run = Run(models, datasets, options, version, metric, progress, extras or Extras())
     known = resume if elsewhere is None else elsewhere(run.slicings, resume)
     if known is not None:
         run.go_on(known)
@@ -122,19 +122,6 @@ def collect(
         run.count_seen()
         checkpoint(run.case())
         raise Interrupted(run.case(complete=True)) from None
-
-
-def begin_run(
-    models: Models,
-    datasets: Mapping[Role, Dataset],
-    options: Options,
-    version: str,
-    metric: Metric | None,
-    progress: Progress,
-    extras: Extras,
-) -> "Run":
-    """A collection that has read nothing but its first batch; see ``collect``."""
-    return Run(models, datasets, options, version, metric, progress, extras)
 
 
 @dataclass
@@ -164,7 +151,7 @@ class _Item(NamedTuple):
 
 
 class Run:
-    """One collection: what has been read, and the accumulators that it went to."""
+    """One collection: what has been read, at first no more than one batch, and the accumulators that it went to."""
 
     def __init__(
         self,
@@ -422,7 +409,13 @@ class Run:
             options = self._options
             with meanwhile(lambda: self._models.kernels(options.session_threads), options.threads) as kernels:
                 record, self._weights = record_models(
-                    self._models, self._observer, kernels, how=options.run, version=self._version, metric=self._metric
+                    self._observer.plan,
+                    kernels,
+                    spatial=self._observer.spatial,
+                    how=options.run,
+                    version=self._version,
+                    metric=self._metric,
+                    facts=self._observer.facts,
                 )
             self._record = self._extras.added_to(record)
         begun = {role: sums.sums() for role, sums in self._sums.items() if sums.samples}
@@ -579,7 +572,7 @@ class SliceRun:
         extras: Extras,
     ) -> None:
         """Look at the first batch; the arguments are those of ``collect``."""
-        self._run = begin_run(models, datasets, options, version, metric, no_progress, extras)
+        self._run = Run(models, datasets, options, version, metric, no_progress, extras)
         self._slicings = self._run.slicings
 
     def measure(self, role: Role, number: int) -> Case:

@@ -345,7 +345,7 @@ class Models(ABC):
         """Shapes in the float model that hold for every batch; None for an axis that depends on the data."""
 
     @property
-    def input_specs(self) -> Sequence[InputSpec]:
+    def input_specs(self) -> list[InputSpec]:
         """Inputs that a data set has to supply, in the order of the float model."""
         return input_specs(self.float_graph)
 

@@ -72,6 +72,53 @@ class Plan:
         ends = {*quantized.inputs, *quantized.output_roots}
         return {i for i, pair in enumerate(self.pairs) if pair.root in ends}
 
+    def keep(self, number: int, shape: Shape | None, code: Shape | None, axis: int | None) -> bool:
+        """Whether a pair is measured: not where its shapes differ, as far as both are known.
+
+        Args:
+            number: Its position among the pairs of the models.
+            shape: Shape of the float tensor.
+            code: Shape of what the quantized model shows of it.
+            axis: Its channel axis, unless its grid has channels of its own.
+        """
+        pair = self.models.pairs[number]
+        if shape is not None and code is not None and not _may_be_equal(shape, code):
+            self.strangers.append(f"{pair.root} {_dimensions(code)} against {pair.twin} {_dimensions(shape)}")
+            return False
+        if axis is not None and (shape is None or not _is_channel_axis(axis, shape, self.models.shapes.get(pair.twin))):
+            axis = None
+        grid = fixed_grid(pair.tap.quantizer)
+        if grid is not None and grid.scale.size > 1:  # its own channels, whatever the operators' are
+            axis = (grid.axis or 0) % len(shape) if shape else grid.axis or 0
+        size = shape[axis] if axis is not None and shape else None
+        self.numbers.append(number)
+        self.pairs.append(pair)
+        self.axes.append(axis)
+        self.channels.append(size or (grid.scale.size if grid is not None else 1))
+        return True
+
+    def settle_ends(
+        self,
+        codes: Mapping[int, Shape | None],
+        inputs: Mapping[str, Shape],
+        axes: Mapping[str, int],
+        joints: list[Joint],
+    ) -> "Plan":
+        """The plan with what follows from the tensors that are kept.
+
+        Args:
+            codes: Shapes of what the quantized model shows, by tensor.
+            inputs: Shapes of the inputs.
+            axes: Channel axes of the float model.
+            joints: Where the columns of each matched output stand.
+        """
+        self.output_grids, self.joints = _output_grids(self, codes), joints
+        self.input_pair = next(
+            (i for i, pair in enumerate(self.pairs) if pair.root in self.models.quantized.inputs), None
+        )
+        self.image = _image_axis(self.models, inputs, axes)
+        return self
+
 
 def feature_of(graph: Graph) -> str | None:
     """The first input of the last compute operator, unless it is a network input."""
@@ -93,40 +140,24 @@ def settle(models: Models, first: Batch, floats: Mapping[str, Array], codes: Map
         ModelError: No tensor of the two can be compared.
     """
     plan = Plan(models, feature=feature_of(models.float_graph))
-    shapes = {pair.twin: floats[pair.twin].shape for pair in models.pairs}
-    fixed = models.shapes
-    axes = channel_axes(models.float_graph, shapes, fixed)
+    axes = channel_axes(models.float_graph, {p.twin: floats[p.twin].shape for p in models.pairs}, models.shapes)
     for number, pair in enumerate(models.pairs):
         x, code = floats[pair.twin], codes.get(number)
         if x.dtype != np.float32 or not x.size or not x.ndim:
             continue
-        if code is not None and x.shape != code.shape:
-            plan.strangers.append(f"{pair.root} {list(code.shape)} against {pair.twin} {list(x.shape)}")
-            continue
-        axis = axes.get(pair.twin)
-        if axis is not None and not _is_channel_axis(axis, x.shape, fixed.get(pair.twin)):
-            axis = None
-        grid = fixed_grid(pair.tap.quantizer)
-        if grid is not None and grid.scale.size > 1:  # its own channels, whatever the operators' are
-            axis = (grid.axis or 0) % x.ndim
-        channels = x.shape[axis] if axis is not None else 1
-        plan.numbers.append(number)
-        plan.pairs.append(pair)
-        plan.axes.append(axis)
-        plan.channels.append(channels)
-        plan.bucketed.append(x.shape[0] == first.samples)
-        plan.rounding.append(None if grid is None else _rounding_of_grid(grid, channels))
-        plan.elements.append(x.size)
+        if plan.keep(number, x.shape, None if code is None else code.shape, axes.get(pair.twin)):
+            grid = fixed_grid(pair.tap.quantizer)
+            plan.bucketed.append(x.shape[0] == first.samples)
+            plan.rounding.append(None if grid is None else _rounding_of_grid(grid, plan.channels[-1]))
+            plan.elements.append(x.size)
     if not plan.pairs:
         raise ModelError(
             "no tensor of the two models can be compared",
             where=[str(models.float_graph.path), str(models.quantized.path)],
         )
-    plan.output_grids = _output_grids(plan, {i: codes[n].shape for i, n in enumerate(plan.numbers) if n in codes})
-    plan.joints = joints_of(models, _of_samples(floats, first.samples))
-    plan.input_pair = _input_pair(plan)
-    plan.image = _image_axis(models, {name: array.shape for name, array in first.inputs.items()}, axes)
-    return plan
+    shown: dict[int, Shape | None] = {i: codes[n].shape for i, n in enumerate(plan.numbers) if n in codes}
+    inputs: dict[str, Shape] = {name: array.shape for name, array in first.inputs.items()}
+    return plan.settle_ends(shown, inputs, axes, joints_of(models, _of_samples(floats, first.samples)))
 
 
 def foresee(models: Models) -> Plan:
@@ -137,37 +168,17 @@ def foresee(models: Models) -> Plan:
     """
     plan = Plan(models, feature=feature_of(models.float_graph))
     floats, codes = models.static_types(SAMPLES)
-    shapes = {name: found.shape for name, found in floats.items() if found.shape is not None}
     twins = {pair.twin for pair in models.pairs}
-    fixed = models.shapes
-    axes = channel_axes(models.float_graph, {name: shape for name, shape in shapes.items() if name in twins}, fixed)
+    shapes = {name: found.shape for name, found in floats.items() if found.shape is not None and name in twins}
+    axes = channel_axes(models.float_graph, shapes, models.shapes)
     for number, pair in enumerate(models.pairs):
-        dtype = floats[pair.twin].dtype if pair.twin in floats else None
+        dtype, shape = floats[pair.twin].dtype if pair.twin in floats else None, shapes.get(pair.twin)
         is_float = dtype == np.float32 if dtype is not None else pair.tap.quantizer is not None
-        shape = shapes.get(pair.twin)
-        if not is_float or shape == ():
-            continue
         code = codes[pair.tap.tensor].shape if pair.tap.tensor in codes else None
-        if shape is not None and code is not None and not _may_be_equal(shape, code):
-            plan.strangers.append(f"{pair.root} {_dimensions(code)} against {pair.twin} {_dimensions(shape)}")
-            continue
-        axis = axes.get(pair.twin)
-        if axis is not None and (shape is None or not _is_channel_axis(axis, shape, fixed.get(pair.twin))):
-            axis = None
-        grid = fixed_grid(pair.tap.quantizer)
-        if grid is not None and grid.scale.size > 1:
-            axis = (grid.axis or 0) % len(shape) if shape else grid.axis or 0
-        size = shape[axis] if axis is not None and shape else None
-        plan.numbers.append(number)
-        plan.pairs.append(pair)
-        plan.axes.append(axis)
-        plan.channels.append(size or (grid.scale.size if grid is not None else 1))
-        plan.bucketed.append(True)
-    plan.output_grids = _output_grids(plan, dict(enumerate(shapes.get(pair.twin) for pair in plan.pairs)))
-    plan.joints = joints_of(models)
-    plan.input_pair = _input_pair(plan)
-    plan.image = _image_axis(models, {spec.name: spec.shape for spec in models.input_specs}, axes)
-    return plan
+        if is_float and shape != () and plan.keep(number, shape, code, axes.get(pair.twin)):
+            plan.bucketed.append(True)
+    shown = dict(enumerate(shapes.get(pair.twin) for pair in plan.pairs))
+    return plan.settle_ends(shown, {spec.name: spec.shape for spec in models.input_specs}, axes, joints_of(models))
 
 
 def _of_samples(arrays: Mapping[str, Array], samples: int) -> dict[str, Shape]:
@@ -182,10 +193,6 @@ def _may_be_equal(a: Shape, b: Shape) -> bool:
 
 def _dimensions(shape: Shape) -> str:
     return f"[{', '.join('?' if size is None else str(size) for size in shape)}]"
-
-
-def _input_pair(plan: Plan) -> int | None:
-    return next((i for i, pair in enumerate(plan.pairs) if pair.root in plan.models.quantized.inputs), None)
 
 
 def pairs_of_case(models: Models, case: Case) -> dict[int, Pair]:

@@ -3,7 +3,8 @@
 import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 
@@ -42,45 +43,32 @@ from quantmedic.engine.case.records import (
 from quantmedic.engine.operator_types import LAYOUTS
 
 
-class Observation(Protocol):
-    """What is measured of two models, and how faithfully: an ``Observer``, or what stands for one without data."""
-
-    @property
-    def plan(self) -> Plan:
-        """What is measured."""
-
-    @property
-    def spatial(self) -> bool | None:
-        """Samples are images, of which neighbouring pixels are compared; None where that is not known."""
-
-    @property
-    def facts(self) -> dict[str, object]:
-        """Fields of ``ModelFacts`` that running the models told."""
-
-
 def record_models(
-    models: Models,
-    observation: Observation,
+    plan: Plan,
     kernels: Callable[[], Mapping[str, Kernel]],
     *,
+    spatial: bool | None,
     how: Mapping[str, object],
     version: str,
     metric: Metric | None = None,
+    facts: Mapping[str, object] = MappingProxyType({}),
 ) -> tuple[CaseRecord, dict[int, WeightArrays]]:
     """Everything that does not change while data are read, and the arrays of the weights by operator.
 
     Data sets and notices are left empty.
 
     Args:
-        models: Both models.
-        observation: What is measured of them.
+        plan: What is measured of both models.
         kernels: Says how each tensor of the quantized model is computed, as far as that is known; asked for late.
+        spatial: Samples are images, of which neighbouring pixels are compared; None where that is not known.
         how: How the case came about, for the record of the run.
         version: Version of quantmedic.
         metric: Task metric.
+        facts: Fields of ``ModelFacts`` that running the models told.
     """
+    models = plan.models
     description = models.describe()
-    index = {pair.root: i for i, pair in enumerate(observation.plan.pairs)}
+    index = {pair.root: i for i, pair in enumerate(plan.pairs)}
     ends = [op.index for op in models.quantized.operators if op.op_type in COMPUTE] or [-1]
     traits = _Traits(description.half, squared_tensors(models.quantized))
     graph, twins = models.quantized, models.match.operators
@@ -92,13 +80,13 @@ def record_models(
     )
     record = CaseRecord(
         quantmedic_version=version,
-        model=description.facts.model_copy(update=_pair_facts(models, observation, operators, description.hashes)),
-        tensors=tuple(_tensor(i, observation, models, index, traits) for i in range(len(observation.plan.pairs))),
+        model=description.facts.model_copy(update={**facts, **_pair_facts(models, operators, description.hashes)}),
+        tensors=tuple(_tensor(i, plan, index, traits) for i in range(len(plan.pairs))),
         operators=operators,
-        outputs=_outputs(models, observation, index, decoded=not description.codes_are_outputs),
-        input_tensor=observation.plan.input_pair,
-        image_input=observation.plan.image is not None and observation.plan.image[1] > 0,
-        spatial_input=observation.spatial,
+        outputs=_outputs(plan, index, decoded=not description.codes_are_outputs),
+        input_tensor=plan.input_pair,
+        image_input=plan.image is not None and plan.image[1] > 0,
+        spatial_input=spatial,
         metric=metric.name if metric else None,
         metric_higher_is_better=metric.higher_is_better if metric else None,
         unmatched=tuple(models.match.unmatched),
@@ -139,10 +127,8 @@ class _Traits(NamedTuple):
     squared: frozenset[str]
 
 
-def _tensor(
-    i: int, observation: Observation, models: Models, index: Mapping[str, int], traits: "_Traits"
-) -> TensorRecord:
-    pair = observation.plan.pairs[i]
+def _tensor(i: int, plan: Plan, index: Mapping[str, int], traits: "_Traits") -> TensorRecord:
+    pair, models = plan.pairs[i], plan.models
     producer = models.quantized.producers.get(pair.root)
     twin = models.match.operators.get(producer.index) if producer is not None else None
     gate = gate_of(pair.root, models, index)
@@ -154,9 +140,9 @@ def _tensor(
         producer_name=(twin.name if twin else producer.name) if producer else None,
         consumers=tuple(op.op_type for op in models.quantized.consumers.get(pair.root, [])),
         readers=_readers(pair.twin, models.float_graph),
-        axis=observation.plan.axes[i],
-        channels=observation.plan.channels[i],
-        bucketed=observation.plan.bucketed[i],
+        axis=plan.axes[i],
+        channels=plan.channels[i],
+        bucketed=plan.bucketed[i],
         is_input=pair.root in models.quantized.inputs,
         is_half=None if traits.half is None else pair.root in traits.half,
         is_squared=pair.root in traits.squared,
@@ -308,21 +294,18 @@ def _copies(graph: Graph, root: str) -> Iterator[str]:
     yield from (tap.tensor for tap in graph.quantizers.get(root, []) if tap.tensor)
 
 
-def _outputs(
-    models: Models, observation: Observation, index: Mapping[str, int], *, decoded: bool
-) -> tuple[OutputRecord, ...]:
-    grids = {i: columns for i, _, columns in observation.plan.output_grids}
-    tensors = {pair.twin: i for i, pair in enumerate(observation.plan.pairs)}
+def _outputs(plan: Plan, index: Mapping[str, int], *, decoded: bool) -> tuple[OutputRecord, ...]:
+    models = plan.models
+    grids = {i: columns for i, _, columns in plan.output_grids}
+    tensors = {pair.twin: i for i, pair in enumerate(plan.pairs)}
     records = []
-    for (position, twin), joint in zip(models.match.outputs, observation.plan.joints, strict=True):
+    for (position, twin), joint in zip(models.match.outputs, plan.joints, strict=True):
         name, i = models.float_graph.outputs[position], index.get(models.quantized.output_roots[twin])
         records.append(
             OutputRecord(
                 name=name,
                 tensor=i,
-                quantizer=quantizer_facts(observation.plan.pairs[i].tap.quantizer)
-                if i is not None
-                else QuantizerFacts(),
+                quantizer=quantizer_facts(plan.pairs[i].tap.quantizer) if i is not None else QuantizerFacts(),
                 columns=grids.get(i, 0) if i is not None else 0,
                 is_codes=not decoded
                 and _is_integer(models.quantized, twin)
@@ -343,16 +326,13 @@ def _is_integer(graph: Graph, position: int) -> bool:
     return dtype is not None and dtype.kind in "iu"
 
 
-def _pair_facts(
-    models: Models, observation: Observation, operators: Sequence[OperatorRecord], hashes: tuple[str, str]
-) -> dict[str, object]:
+def _pair_facts(models: Models, operators: Sequence[OperatorRecord], hashes: tuple[str, str]) -> dict[str, object]:
     """Fields of ``ModelFacts`` that graphs and records tell."""
     graph = models.quantized
     compute = [op for op in operators if op.is_compute]
     quantized = [op for op in compute if _is_quantized(graph.operators[op.index], graph)]
     kernels = [op.executed_as for op in compute if op.executed_as is not None]
     return {
-        **observation.facts,
         "operators": len(operators),
         "compute_operators": len(compute),
         "quantized_share": len(quantized) / len(compute) if compute else None,

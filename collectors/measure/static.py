@@ -4,7 +4,6 @@ Neither model is run. Whatever rests on data stays None, so that its rules are n
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from quantmedic.collectors.measure.host import threads_to_use
 from quantmedic.collectors.measure.models import Kernel, Models
@@ -17,31 +16,6 @@ from quantmedic.engine.errors import ModelError
 NOTICE = "no data was given: neither model was run, and rules on accuracy, activations and data are not judged"
 
 
-@dataclass(frozen=True)
-class _Unobserved:
-    """What is known of two models that were not run."""
-
-    plan: Plan
-
-    @property
-    def spatial(self) -> bool | None:
-        """Samples are images; None where their size depends on the data."""
-        image = self.plan.image
-        if image is None:
-            return False
-        shape = next(spec.shape for spec in self.plan.models.input_specs if spec.name == image[0])
-        if len(shape) != 4 or image[1] not in (1, 3) or shape[image[1]] not in IMAGE_CHANNELS:
-            return False
-        sizes = tuple(1 if i == 0 else size for i, size in enumerate(shape))
-        known = tuple(size for size in sizes if size is not None)
-        return is_image(known, image[1]) if len(known) == len(sizes) else None
-
-    @property
-    def facts(self) -> dict[str, object]:
-        """Nothing was run."""
-        return {}
-
-
 def case_of_files(models: Models, *, version: str, threads: int | None = None) -> Case:
     """What two models tell without data.
 
@@ -52,11 +26,25 @@ def case_of_files(models: Models, *, version: str, threads: int | None = None) -
     """
     plan = foresee(models)
     kernels, refused = _kernels(models, threads_to_use(threads))
-    record, weights = record_models(models, _Unobserved(plan), lambda: kernels, how={"mode": STATIC}, version=version)
+    record, weights = record_models(
+        plan, lambda: kernels, spatial=_is_spatial(plan), how={"mode": STATIC}, version=version
+    )
     notices = [NOTICE, *refused, *models.float_graph.notices, *models.quantized.notices]
     if plan.strangers:
         notices.append(f"{len(plan.strangers)} tensors differ in shape and are left out: {plan.strangers[0]}")
     return Case(record.model_copy(update={"notices": tuple(dict.fromkeys(notices))}), {}, weights)
+
+
+def _is_spatial(plan: Plan) -> bool | None:
+    """Samples are images; None where their size depends on the data."""
+    if plan.image is None:
+        return False
+    name, axis = plan.image
+    shape = next(spec.shape for spec in plan.models.input_specs if spec.name == name)
+    if len(shape) != 4 or axis not in (1, 3) or shape[axis] not in IMAGE_CHANNELS:
+        return False
+    known = tuple(size for size in (1, *shape[1:]) if size is not None)
+    return is_image(known, axis) if len(known) == len(shape) else None
 
 
 def _kernels(models: Models, threads: int) -> tuple[Mapping[str, Kernel], list[str]]:

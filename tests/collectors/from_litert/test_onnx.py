@@ -28,7 +28,6 @@ from quantmedic.collectors.from_onnx.types import static_shapes
 from quantmedic.collectors.measure.bias_facts import bias_facts
 from quantmedic.collectors.measure.plan import foresee
 from quantmedic.collectors.measure.record import record_models
-from quantmedic.collectors.measure.static import _Unobserved
 from quantmedic.collectors.pair.channels import channel_axes
 from quantmedic.collectors.pair.match import match
 from quantmedic.collectors.pair.patterns import Bounds, clip_bounds
@@ -793,8 +792,8 @@ def every_tensor(model: LiteModel, feeds: Mapping[str, Array]) -> dict[str, tupl
 
 
 def recorded(models: LiteRTModels) -> CaseRecord:
-    observed = _Unobserved(foresee(models))
-    return record_models(models, observed, dict, how={}, version="test")[0]
+    plan = foresee(models)
+    return record_models(plan, dict, spatial=None, how={}, version="test")[0]
 
 
 @pytest.mark.parametrize("name", PAIRS)
