@@ -157,7 +157,15 @@ def settle(models: Models, first: Batch, floats: Mapping[str, Array], codes: Map
         )
     shown: dict[int, Shape | None] = {i: codes[n].shape for i, n in enumerate(plan.numbers) if n in codes}
     inputs: dict[str, Shape] = {name: array.shape for name, array in first.inputs.items()}
-    return plan.settle_ends(shown, inputs, axes, joints_of(models, _of_samples(floats, first.samples)))
+    return plan.settle_ends(
+        shown,
+        inputs,
+        axes,
+        joints_of(
+            models,
+            shapes_of_samples({name: array.shape for name, array in floats.items() if array.ndim}, first.samples),
+        ),
+    )
 
 
 def foresee(models: Models) -> Plan:
@@ -181,10 +189,9 @@ def foresee(models: Models) -> Plan:
     return plan.settle_ends(shown, {spec.name: spec.shape for spec in models.input_specs}, axes, joints_of(models))
 
 
-def _of_samples(arrays: Mapping[str, Array], samples: int) -> dict[str, Shape]:
-    """Shapes of a batch, without the number of its samples."""
-    rows = {name: array.shape for name, array in arrays.items() if array.ndim}
-    return {name: (None, *shape[1:]) if shape[0] == samples else shape for name, shape in rows.items()}
+def shapes_of_samples(shapes: Mapping[str, Shape], samples: int) -> dict[str, Shape]:
+    """Shapes of a batch of so many, without the number of its samples."""
+    return {name: (None, *shape[1:]) if shape and shape[0] == samples else shape for name, shape in shapes.items()}
 
 
 def _may_be_equal(a: Shape, b: Shape) -> bool:

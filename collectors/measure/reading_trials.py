@@ -23,9 +23,8 @@ WITH_CLASS = 0.25
 _PIXEL, _SHARE = 1.0, 0.01
 
 
-@dataclass(frozen=True)
-class Unread:
-    """Why boxes are not read: it is open how, or the labels do not fit.
+class Unread(Exception):
+    """Boxes are not read: it is open how, or the labels do not fit.
 
     Attributes:
         reason: In words.
@@ -33,9 +32,9 @@ class Unread:
         fallback: How they are read where the metric was named all the same; None where that cannot be said.
     """
 
-    reason: str
-    help: str
-    fallback: BoxReading | None = None
+    def __init__(self, reason: str, help: str, fallback: BoxReading | None = None) -> None:
+        super().__init__(reason)
+        self.reason, self.help, self.fallback = reason, help, fallback
 
 
 class Sample(NamedTuple):
@@ -55,15 +54,124 @@ class Sample(NamedTuple):
     sides: Sides | None
 
 
-def common_sides(samples: Sequence[Sample]) -> Sides | None:
-    """Width and height of the pictures; None where they differ, or inputs hold none."""
-    sizes = {own.sides for own in samples}
-    return sizes.pop() if len(sizes) == 1 else None
+@dataclass(frozen=True)
+class Trial:
+    """Samples on which readings are tried.
 
+    Attributes:
+        samples: At least one.
+        truths: The labelled boxes of each that have an area: left, top, right, bottom and class.
+        classes: The least and the largest class of all labels.
+    """
 
-def precision(samples: Sequence[Sample], truths: Sequence[Values], reading: BoxReading, *, with_class: bool) -> float:
-    """Average precision at the overlap 0.5; of all boxes as if they were of one class where that does not count."""
-    return _mean_precision(found_rows(samples, truths, reading, with_class=with_class), [0])
+    samples: Sequence[Sample]
+    truths: Sequence[Values]
+    classes: tuple[int, int]
+
+    @property
+    def sides(self) -> Sides | None:
+        """Width and height of the pictures; None where they differ, or inputs hold none."""
+        sizes = {own.sides for own in self.samples}
+        return sizes.pop() if len(sizes) == 1 else None
+
+    @property
+    def are_shares(self) -> bool:
+        """Labelled boxes are shares of the picture."""
+        return all(are_shares(own) for own in self.truths)
+
+    def largest(self, columns: Sequence[int]) -> float:
+        """The largest number in these columns of the labelled boxes."""
+        return max(float(own[:, columns].max()) for own in self.truths)
+
+    def precision(self, reading: BoxReading, *, with_class: bool, shift: int = 0) -> float:
+        """Average precision at the overlap 0.5; of all boxes as if they were of one class where that does not count.
+
+        ``shift`` is added to the labelled classes.
+        """
+        return _mean_precision(self.found(reading, with_class=with_class, shift=shift), [0])
+
+    def found(self, reading: BoxReading, *, with_class: bool, shift: int = 0) -> Tally:
+        """Which detections find which labelled boxes."""
+        rows = []
+        for own, truth in zip(self.samples, self.truths, strict=True):
+            if with_class:
+                rows.append(sample_rows(reading.detect(own.raw), truth + np.array([0, 0, 0, 0, shift])))
+                continue
+            boxes, scores, classes = own.raw
+            if classes is not None:
+                found = reading.detect(Raw(boxes, scores, np.where(classes < 0, classes, 0.0)))
+            else:
+                best = reading.kind.of(scores).max(axis=1, keepdims=True)
+                found = replace(reading, kind=GIVEN).detect(Raw(boxes, best, None))
+            rows.append(sample_rows(found, np.concatenate([truth[:, :4], np.zeros((len(truth), 1))], axis=1)))
+        return Tally.of_samples(rows, 3)
+
+    def refuse_far_labels(self, kinds: Sequence[ScoreKind]) -> None:
+        """Refuse labels that reach beyond the input where the boxes of the float model do not follow them.
+
+        Some models give boxes in pixels of the camera's picture: then their best boxes, as many as are labelled, reach
+        beyond the input too, at least half as far as the labels do. The best ones are those of any of the ``kinds``.
+
+        Raises:
+            Unread: They do.
+        """
+        if self.sides is None or self.are_shares:
+            return
+        pairs = list(zip(self.samples, self.truths, strict=True))
+        for axis, (side, word) in enumerate(zip(self.sides, ("wide", "high"), strict=True)):
+            reach = self.largest([axis, axis + 2])
+            if reach <= side + max(_PIXEL, _SHARE * side):
+                continue
+            if max(_largest_number(own.raw, len(truth), kind) for kind in kinds for own, truth in pairs) < (
+                (side + reach) / 2
+            ):
+                raise Unread(
+                    f"labels reach {reach:.4g}, the input is {side:g} {word}",
+                    "give them in pixels of the input; where the float model gives boxes in their unit: "
+                    "--metric map --metric-option unit=labels",
+                )
+
+    def refuse_poor(self, reading: BoxReading, words: str, *, is_only: bool) -> None:
+        """Refuse a reading in which the float model finds little, or boxes of other classes than are labelled.
+
+        Args:
+            reading: The one that was chosen.
+            words: What it says of boxes.
+            is_only: There was no other, so that classes say nothing of it.
+
+        Raises:
+            Unread: It does; the reading is its fallback.
+        """
+        rows = self.found(reading, with_class=True)
+        if not is_only:
+            self._refuse_other_classes(reading, _mean_precision(rows, [0]))
+        value = _mean_precision(rows, range(len(OVERLAPS)))
+        if value < LITTLE:  # then a drop says nothing
+            raise Unread(
+                f"labels or preprocessing may be wrong: the float model's mAP is {100 * value:.1f} % (mAP50 "
+                f"{100 * _mean_precision(rows, [0]):.1f} %) on {len(self.samples)} samples",
+                f"boxes were read as {words}; judge all the same: --metric map --expected-float-metric VALUE, "
+                "the mAP that the model is known to have on such data",
+                reading,
+            )
+
+    def _refuse_other_classes(self, reading: BoxReading, found: float) -> None:
+        """Refuse where boxes are found and seldom with their class; ``found`` is the precision with it."""
+        best = self.precision(reading, with_class=False)
+        if found >= WITH_CLASS * best:
+            return
+        values = f"(mAP50 {100 * best:.1f} %), and seldom with their class ({100 * found:.1f} %)"
+        text = f"the float model finds the labelled boxes {values}"
+        (least, largest), raw = self.classes, self.samples[0].raw
+        count = reading.kind.classes_among(raw.scores.shape[1]) if raw.classes is None else None
+        for shift in (-1, 1):
+            # A class below 0 would be padding: labels in a circle are not shifted.
+            if least + shift < 0 or (count is not None and largest + shift >= count):
+                continue
+            if self.precision(reading, with_class=True, shift=shift) >= WITH_CLASS * best:
+                text += f": labels {'- 1' if shift < 0 else '+ 1'} would fit"
+                break
+        raise Unread(text, "number the labels as the model does, or judge all the same: --metric map", reading)
 
 
 def _mean_precision(tally: Tally, overlaps: Sequence[int]) -> float:
@@ -73,87 +181,7 @@ def _mean_precision(tally: Tally, overlaps: Sequence[int]) -> float:
     return float(mean_average_precision(overlaps)(tally)(np.ones((1, len(tally))))[0])
 
 
-def found_rows(samples: Sequence[Sample], truths: Sequence[Values], reading: BoxReading, *, with_class: bool) -> Tally:
-    """Which detections find which labelled boxes."""
-    rows = []
-    for own, truth in zip(samples, truths, strict=True):
-        if with_class:
-            rows.append(sample_rows(reading.detect(own.raw), truth))
-            continue
-        boxes, scores, classes = own.raw
-        if classes is not None:
-            found = reading.detect(Raw(boxes, scores, np.where(classes < 0, classes, 0.0)))
-        else:
-            best = reading.kind.of(scores).max(axis=1, keepdims=True)
-            found = replace(reading, kind=GIVEN).detect(Raw(boxes, best, None))
-        rows.append(sample_rows(found, np.concatenate([truth[:, :4], np.zeros((len(truth), 1))], axis=1)))
-    return Tally.of_samples(rows, 3)
-
-
-def reach_complaint(samples: Sequence[Sample], truths: Sequence[Values], kinds: Sequence[ScoreKind]) -> Unread | None:
-    """What is wrong where labels reach beyond the input and the boxes of the float model do not follow them.
-
-    Some models give boxes in pixels of the camera's picture: then their best boxes, as many as are labelled, reach
-    beyond the input too, at least half as far as the labels do. The best ones are those of any of the ``kinds``.
-    """
-    sides = common_sides(samples)
-    if sides is None or all(are_shares(own) for own in truths):
-        return None
-    for axis, (side, word) in enumerate(zip(sides, ("wide", "high"), strict=True)):
-        reach = max(float(own[:, [axis, axis + 2]].max()) for own in truths)
-        if reach <= side + max(_PIXEL, _SHARE * side):
-            continue
-        pairs = list(zip(samples, truths, strict=True))
-        if max(_largest_number(own.raw, len(truth), kind) for kind in kinds for own, truth in pairs) >= (
-            (side + reach) / 2
-        ):
-            continue
-        return Unread(
-            f"labels reach {reach:.4g}, the input is {side:g} {word}",
-            "give them in pixels of the input; where the float model gives boxes in their unit: "
-            "--metric map --metric-option unit=labels",
-        )
-    return None
-
-
 def _largest_number(raw: Raw, count: int, kind: ScoreKind) -> float:
     """The largest of the numbers of the best boxes, in whatever order they stand."""
     scores = raw.scores if raw.classes is not None else kind.of(raw.scores).max(axis=1)
     return float(raw.boxes[np.argsort(-scores, kind="stable")[:count]].max(initial=0.0))
-
-
-def few_complaint(rows: Tally, samples: int) -> str | None:
-    """What is wrong where the float model itself finds few of the labelled boxes: then a drop says nothing."""
-    value = _mean_precision(rows, range(len(OVERLAPS)))
-    if value >= LITTLE:
-        return None
-    return (
-        f"labels or preprocessing may be wrong: the float model's mAP is {100 * value:.1f} % (mAP50 "
-        f"{100 * _mean_precision(rows, [0]):.1f} %) on {samples} samples"
-    )
-
-
-def class_complaint(
-    samples: Sequence[Sample], truths: Sequence[Values], reading: BoxReading, classes: tuple[int, int], rows: Tally
-) -> str | None:
-    """What is wrong where boxes are found and their classes are others.
-
-    ``classes`` are the least and the largest; ``rows`` what is found with its class.
-    """
-    best = precision(samples, truths, reading, with_class=False)
-    found = _mean_precision(rows, [0])
-    if found >= WITH_CLASS * best:
-        return None
-    values = f"(mAP50 {100 * best:.1f} %), and seldom with their class ({100 * found:.1f} %)"
-    text = f"the float model finds the labelled boxes {values}"
-    least, largest = classes
-    raw = samples[0].raw
-    count = reading.kind.classes_among(raw.scores.shape[1]) if raw.classes is None else None
-    for shift in (-1, 1):
-        # A class below 0 would be padding: labels in a circle are not shifted.
-        if least + shift < 0 or (count is not None and largest + shift >= count):
-            continue
-        moved = [own + np.array([0, 0, 0, 0, shift]) for own in truths]
-        if precision(samples, moved, reading, with_class=True) >= WITH_CLASS * best:
-            return f"{text}: labels {'- 1' if shift < 0 else '+ 1'} would fit"
-    return text

@@ -143,11 +143,15 @@ def open_metric(
     if name is None and not data.metric_options.keys() <= OPTIONS["map"].keys():
         return None
     reading = Reading(name or "map", data.metric_output, parse_options(name or "map", data.metric_options))
-    with models.as_deployed():
-        boxes = read_detector(models, labelled, reading, threads_to_use(threads))
+    unread: Unread | None = None
+    try:
+        with models.as_deployed():
+            boxes = read_detector(models, labelled, reading, threads_to_use(threads))
+    except Unread as open_:
+        unread = open_
     labelled.notices.extend(reading.notices)
-    if isinstance(boxes, Unread):
-        boxes = _judged_all_the_same(boxes, labelled, is_named=name is not None)
+    if unread is not None:
+        boxes = _judged_all_the_same(unread, labelled, is_named=name is not None)
     if boxes is None and name is None:
         return None
     return load_metric(name or "map", *told, boxes)
