@@ -185,7 +185,7 @@ class Trials:
         case, options = opened.case, subject.options
         self.case, self.facts, self.chain = case, opened.facts, list[Repair]()
         self._subject, self._base = subject, opened.base
-        self._options = replace(options, samples=None, operator_error=False, mode="exact")
+        self._options = replace(options, samples=None, mode="exact")
         self._started, self.allowance, self._progress = allowance.now(), allowance, progress
         self._end = self._started + allowance.seconds
         self.role, self._done, self._longest = main_role(case), list[TrialRecord](), 0.0

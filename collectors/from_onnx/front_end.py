@@ -4,9 +4,10 @@ from pathlib import Path
 from typing import ClassVar
 
 from quantmedic.collectors.from_onnx.float_model import read_onnx_float
-from quantmedic.collectors.from_onnx.onnx_models import OnnxModels, OnnxNetwork, open_models, open_network
+from quantmedic.collectors.from_onnx.onnx_models import OnnxModels, open_models, open_network
 from quantmedic.collectors.measure.float_model import FloatModel
 from quantmedic.collectors.measure.front_end import FileFrontEnd, FrontEnd
+from quantmedic.collectors.measure.models import Network
 
 
 class _OnnxFrontEnd(FileFrontEnd):
@@ -28,7 +29,7 @@ class _OnnxFrontEnd(FileFrontEnd):
         """Open two files; neither is run."""
         return open_models(float_path, quantized_path)
 
-    def open_network(self, path: Path) -> OnnxNetwork:
+    def open_network(self, path: Path) -> Network:
         """Open one file."""
         return open_network(path)
 

@@ -13,13 +13,12 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch
-from quantmedic.collectors.data.model_inputs import InputSpec
 from quantmedic.collectors.from_onnx.given_simulation import OnnxGivenSimulation
 from quantmedic.collectors.from_onnx.onnx_file import load_model
 from quantmedic.collectors.from_onnx.onnx_graph import OnnxGraph, PairedOnnxGraphs
 from quantmedic.collectors.from_onnx.onnx_record import describe_models, kernels_of_model
 from quantmedic.collectors.from_onnx.onnx_session import make_session, run, shapes_on
-from quantmedic.collectors.from_onnx.onnx_view import FloatTensors, OnnxIsolated, OnnxView
+from quantmedic.collectors.from_onnx.onnx_view import FloatTensors, OnnxView
 from quantmedic.collectors.from_onnx.parse import parse
 from quantmedic.collectors.from_onnx.profile import profile
 from quantmedic.collectors.from_onnx.providers import CPU, Provider, describe_assignment, providers_of, sessions_on
@@ -31,15 +30,15 @@ from quantmedic.collectors.measure.memory import in_groups, sizes_of
 from quantmedic.collectors.measure.models import (
     Description,
     FloatReader,
-    IsolatedOperators,
     Kernel,
     Models,
+    Network,
     Reading,
     Runner,
     View,
 )
 from quantmedic.collectors.measure.outputs import added_noise_ratio
-from quantmedic.collectors.pair.feed import feed_of, input_specs
+from quantmedic.collectors.pair.feed import feed_of
 from quantmedic.collectors.pair.graph import Shape, TensorSpec
 from quantmedic.collectors.pair.same_network import match_files
 from quantmedic.collectors.pair.tensor_pairs import Pair, pairs_of
@@ -62,7 +61,6 @@ class OnnxModels(Models):
     """Two ONNX files; see ``Models``."""
 
     framework: ClassVar[str] = "onnx"
-    measures_step_error: ClassVar[bool] = True
     keeps_bound: ClassVar[bool] = True
     observes_groups: ClassVar[bool] = True
 
@@ -70,8 +68,6 @@ class OnnxModels(Models):
     quantized: OnnxGraph
     providers: list[Provider] = field(default_factory=lambda: [CPU], kw_only=True)
     """Who computes, the first that can."""
-    memory: int | None = field(default=None, kw_only=True)
-    """Bytes that the observed tensors of one batch may take; None for as many as there are."""
 
     def run_on(self, device: str) -> None:
         """Have onnxruntime compute on a device, and note which of its providers got which nodes.
@@ -110,10 +106,6 @@ class OnnxModels(Models):
             groups = in_groups(sizes, self.memory) if sizes is not None else []
         return OnnxView(self, pairs, first, threads, plain, groups)
 
-    def limit_memory(self, size: int) -> None:
-        """Let the observed tensors of one batch take no more than so many bytes."""
-        self.memory = size
-
     def shapes_on(self, batch: Batch, threads: int) -> Mapping[str, Shape]:
         """Shapes of the float tensors of all pairs: as the model states them, else as one run finds them."""
         twins = {pair.twin for pair in self.pairs}
@@ -127,11 +119,6 @@ class OnnxModels(Models):
     def float_reader(self, names: Sequence[str], threads: int) -> FloatReader:
         """Reads these tensors of the float model."""
         return FloatTensors(self.float_graph, names, threads).read
-
-    def isolate(self, view: View, measured: Sequence[int], threads: int) -> IsolatedOperators:
-        """The quantized model cut at the taps of one of its own views."""
-        assert isinstance(view, OnnxView)
-        return OnnxIsolated(self, view, measured, threads).read if measured else lambda batch, floats: {}
 
     def steps(self, view: View, pairs: Sequence[Pair], threads: int) -> OnnxSteps:
         """The float model cut where the quantized one is seen."""
@@ -200,45 +187,19 @@ def open_models(float_path: Path, quantized_path: Path) -> OnnxModels:
     return OnnxModels(float_graph, quantized, matched, pairs_of(float_graph, quantized, matched))
 
 
-@dataclass(frozen=True)
-class OnnxNetwork:
-    """One ONNX model by itself; see ``Network``."""
-
-    graph: OnnxGraph
-
-    @property
-    def path(self) -> Path:
-        """Its file."""
-        return self.graph.path
-
-    @property
-    def is_quantized(self) -> bool:
-        """It holds quantizers."""
-        return self.graph.is_quantized
-
-    @property
-    def input_specs(self) -> list[InputSpec]:
-        """Its inputs."""
-        return input_specs(self.graph)
-
-    @property
-    def outputs(self) -> list[str]:
-        """Names of its outputs."""
-        return self.graph.outputs
-
-    def runner(self, outputs: Sequence[str], threads: int) -> Callable[[Batch], list[Array]]:
-        """Returns these outputs of a batch."""
-        session = make_session(self.graph.model, self.path, threads)
-        return lambda batch: run(session, outputs, feed_of(batch, self.graph), self.path)
-
-
-def open_network(path: Path) -> OnnxNetwork:
+def open_network(path: Path) -> Network:
     """Read one model.
 
     Raises:
         ModelError: It cannot be read.
     """
-    return OnnxNetwork(parse(path, load_model(path)))
+    graph = parse(path, load_model(path))
+
+    def start(outputs: Sequence[str], threads: int) -> Callable[[Batch], list[Array]]:
+        session = make_session(graph.model, path, threads)
+        return lambda batch: run(session, outputs, feed_of(batch, graph), path)
+
+    return Network(graph, start)
 
 
 def kernel_facts(models: PairedOnnxGraphs, first: Batch, reading: Reading, threads: int) -> dict[str, object]:

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 
 from quantmedic.collectors.data.messages import error_line
 from quantmedic.collectors.from_onnx.float_codes import has_float_codes
-from quantmedic.collectors.from_onnx.onnx_graph import OnnxGraph, opset_of
+from quantmedic.collectors.from_onnx.onnx_graph import OnnxGraph
 from quantmedic.collectors.from_onnx.providers import CPU, RECORDED, chosen_providers, require_providers
 from quantmedic.collectors.from_onnx.traits import multiplies_codes, older_than_its_quantizers
 from quantmedic.collectors.from_onnx.unsigned import unsigned_tap, with_unsigned_pairs
@@ -21,7 +20,6 @@ from quantmedic.collectors.measure.memory import is_short, return_free_blocks
 from quantmedic.collectors.measure.outputs import output_difference, same_outputs
 from quantmedic.collectors.native.runs import run_native
 from quantmedic.collectors.pair.graph import Tap
-from quantmedic.collectors.pair.quantizer import Quantizer
 from quantmedic.engine.errors import ModelError
 from quantmedic.engine.output_files import scratch_folder
 
@@ -352,49 +350,3 @@ def written_by(node: str) -> str | None:
     """The tensor that a node was named after, as the runtime calls it; None for nodes that the runtime added."""
     name = _TOKEN.sub("", node)
     return name.removeprefix(_NAMED) if name.startswith(_NAMED) else None
-
-
-def isolate_operators(model: onnx.ModelProto, taps: Sequence[Tap]) -> tuple[onnx.ModelProto, list[str]]:
-    """A quantized model cut at every tap: each operator is fed with the float tensor of its input.
-
-    Returns:
-        The model, and the name of the float input that replaces each tap.
-    """
-    opset = opset_of(model)
-    original, model = model, onnx.ModelProto()
-    model.CopyFrom(original)
-    inputs = [f"quantmedic_float_{i}" for i in range(len(taps))]
-    replaced = {}
-    prologue = []
-    for i, tap in enumerate(taps):
-        assert tap.quantizer is not None
-        codes = f"quantmedic_codes_{i}"
-        replaced[tap.tensor] = codes
-        scale, zero = _constants_of(tap.quantizer, i)
-        model.graph.initializer.extend([scale, zero])
-        domain = "com.microsoft" if tap.quantizer.bits == 16 and opset < 21 else ""
-        axis: dict[str, Any] = {} if tap.quantizer.axis is None else {"axis": tap.quantizer.axis}
-        prologue.append(
-            onnx.helper.make_node("QuantizeLinear", [inputs[i], scale.name, zero.name], [codes], domain=domain, **axis)
-        )
-        model.graph.input.append(onnx.helper.make_tensor_value_info(inputs[i], onnx.TensorProto.FLOAT, None))
-    if any(node.domain for node in prologue) and not any(o.domain == "com.microsoft" for o in model.opset_import):
-        model.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
-    for node in model.graph.node:
-        for position, name in enumerate(node.input):
-            if name in replaced:
-                node.input[position] = replaced[name]
-    nodes = [*prologue, *model.graph.node]
-    del model.graph.node[:]
-    model.graph.node.extend(nodes)
-    model.graph.output.extend(added_outputs(model, [tap.tensor for tap in taps]))
-    return model, inputs
-
-
-def _constants_of(quantizer: Quantizer, index: int) -> tuple[onnx.TensorProto, onnx.TensorProto]:
-    dtype = np.dtype(f"{'' if quantizer.signed else 'u'}int{quantizer.bits}")
-    zero = np.asarray(quantizer.zero_point).astype(dtype)
-    return (
-        onnx.numpy_helper.from_array(np.asarray(quantizer.scale, np.float32), f"quantmedic_scale_{index}"),
-        onnx.numpy_helper.from_array(zero, f"quantmedic_zero_{index}"),
-    )

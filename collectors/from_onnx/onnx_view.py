@@ -1,16 +1,17 @@
 """Both models with some of their tensors exposed."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
 
 import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.from_onnx.onnx_graph import OnnxGraph, PairedOnnxGraphs
-from quantmedic.collectors.from_onnx.onnx_session import ObservedModel, isolate_operators, make_session, run
+from quantmedic.collectors.from_onnx.onnx_session import ObservedModel, make_session, run
 from quantmedic.collectors.measure.memory import GroupedReading
 from quantmedic.collectors.measure.models import Faithfulness, Reading, View, flip_channels
-from quantmedic.collectors.measure.plan import feature_of, is_coded
+from quantmedic.collectors.measure.plan import feature_of
 from quantmedic.collectors.pair.feed import feed_of
 from quantmedic.collectors.pair.graph import Tap
 from quantmedic.collectors.pair.tensor_pairs import Pair
@@ -110,9 +111,7 @@ class OnnxView(View):
             own, others = {number: pairs[number] for number in numbers}, pairs.values() if len(groups) > 1 else ()
             self._groups.append(_Group(models, own, first, threads, plain, others))
             plain = self._groups[0].observed.plain
-        seen = [group.observed for group in self._groups]
-        worst = max(each.difference for each in seen)
-        self.observed = Faithfulness(seen[0].plain, any(each.simulated for each in seen), worst)
+        self.observed = reduce(Faithfulness.joined, (group.observed for group in self._groups))
         self.model = self._groups[0].model
         self._floats = self._groups[0].floats
         self.taps = {number: tap for group in self._groups for number, tap in group.taps.items()}
@@ -151,26 +150,3 @@ class OnnxView(View):
         feed = feed_of(flip_channels(batch, name, axis), graph)
         (features,) = run(self._floats.session, [self._feature], feed, graph.path)
         return features
-
-
-class OnnxIsolated:
-    """The quantized model cut at the taps of a view; see ``IsolatedOperators``."""
-
-    def __init__(self, models: PairedOnnxGraphs, view: OnnxView, measured: Iterable[int], threads: int) -> None:
-        self._graph = models.quantized
-        self._fed = [number for number, tap in view.taps.items() if is_coded(tap)]
-        self._pairs = view.pairs
-        readable = {number for number in self._fed if view.pairs[number].root not in self._graph.inputs}
-        self.taps = {number: view.taps[number] for number in measured if number in readable}
-        model, self._inputs = isolate_operators(view.model, [view.taps[number] for number in self._fed])
-        self._session = make_session(model, self._graph.path, threads)
-        self._used = {value.name for value in self._session.get_inputs()}
-
-    def read(self, batch: Batch, floats: Mapping[str, Array]) -> dict[int, Array]:
-        """Codes of every measured operator by number of its output."""
-        feed = {name: array for name, array in feed_of(batch, self._graph).items() if name in self._used}
-        for name, number in zip(self._inputs, self._fed, strict=True):
-            if name in self._used:
-                feed[name] = floats[self._pairs[number].twin]
-        names = [tap.tensor for tap in self.taps.values()]
-        return dict(zip(self.taps, run(self._session, names, feed, self._graph.path), strict=True))

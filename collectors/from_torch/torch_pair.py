@@ -60,8 +60,6 @@ class TorchPair(Models):
     """Layers that a residual branch was folded into, by the index of the quantized operator."""
     fakes: FakeQuantizers = field(default=FakeQuantizers(), kw_only=True)
     """Fake quantizers of the quantized module as it was given."""
-    memory: int | None = field(default=None, kw_only=True)
-    """Bytes that the observed tensors of one batch may take; None for as many as there are."""
     lock: threading.RLock = field(default_factory=threading.RLock, kw_only=True)
 
     @property
@@ -73,10 +71,6 @@ class TorchPair(Models):
     def shapes(self) -> Mapping[str, tuple[int | None, ...]]:
         """Shapes of the traced batch; None for the axis of the samples."""
         return self.float_graph.shapes
-
-    def limit_memory(self, size: int) -> None:
-        """Let the observed tensors of one batch take no more than so many bytes."""
-        self.memory = size
 
     def run_on(self, device: str) -> None:
         """Move both modules to a device, where they stay; what reads no parameters goes on running on the processor.

@@ -130,7 +130,6 @@ def shared_pairs(float_graph: GraphT, quantized: GraphT, matched: Match) -> list
 class TranslatedFiles(Models, Generic[GraphT]):
     """Two files of another runtime; see ``Models``. ``pairs`` are those that the runtime has in both."""
 
-    measures_step_error: ClassVar[bool] = True
     reference: ClassVar[str]
     """What runs the files, as messages call it."""
 
@@ -304,8 +303,6 @@ def _refuse_untranslated(graph: TranslatedGraph[PlaceT]) -> None:
 @dataclass
 class TranslatedPair(Models, Generic[GraphT]):
     """Both translations, on which remedies are tried; see ``Models``. What is said of them is said of the files."""
-
-    measures_step_error: ClassVar[bool] = True
 
     float_graph: GraphT
     quantized: GraphT

@@ -45,7 +45,7 @@ FLIP_SAMPLES = 64
 #: Seconds between two checkpoints.
 CHECKPOINT_SECONDS = 30.0
 #: What an interrupted run has to be repeated with.
-RESUMED_OPTIONS = ("batch_size", "mode", "samples", "seed", "operator_error", "step_error", "metric_output")
+RESUMED_OPTIONS = ("batch_size", "mode", "samples", "seed", "step_error", "metric_output")
 RESUMED_EXTRAS = (
     *("device", "metric_options", "reference_outputs", "device_outputs", "stages"),
     *("expected_float_metric", "expected_quantized_metric"),
@@ -125,11 +125,28 @@ def collect(
 
 
 @dataclass
-class _Progress:
-    """How far one data set has been read: samples of each slice."""
+class _ReadSet:
+    """How far one data set has been read.
 
+    Attributes:
+        dataset: The data set.
+        parts: What is read of it one after the other; all tensors are measured on the first part.
+        slicing: How it is divided, and which slices are measured.
+        sums: What is added up.
+        seen: Samples of each part.
+        complete: All of it is read.
+    """
+
+    dataset: Dataset
+    parts: Sequence[Part | None]
+    slicing: Slicing
+    sums: SetSums
     seen: list[int]
     complete: bool = False
+
+    def holds(self, index: int) -> bool:
+        """This part is read by this run."""
+        return len(self.parts) == 1 or self.slicing.holds(index)
 
 
 class _Item(NamedTuple):
@@ -164,7 +181,7 @@ class Run:
         extras: Extras,
     ) -> None:
         self._extras = extras
-        self._models, self._datasets = models, datasets
+        self._models = models
         self._version, self._metric, self._progress = version, metric, progress
         # Two samples, since a single one may lose its axis by squeezing, and what has no axis is not compared.
         size = options.batch_size or batch_size_for(models)
@@ -179,48 +196,42 @@ class Run:
         self._weights: dict[int, WeightArrays] = {}
         self._notices: list[str] = []
         #: The part that is read, and the samples that were added before it.
-        self._reading: tuple[Role, int, int] | None = None
-        self._parts = {role: self._parts_of(dataset) for role, dataset in datasets.items()}
-        self._states = {role: _Progress([0] * len(parts)) for role, parts in self._parts.items()}
-        self._slicings = {role: self._slicing(role) for role in datasets}
-        self._sums = {role: self._begin_sums(role) for role in datasets}
+        self._part: tuple[_ReadSet, int, int] | None = None
+        self._sets = {role: self._begin_set(dataset) for role, dataset in datasets.items()}
 
-    def _slicing(self, role: Role) -> Slicing:
+    def _begin_set(self, dataset: Dataset) -> _ReadSet:
         """A set is divided by its samples, or, where only some are measured, into its parts."""
-        parts, dataset = len(self._parts[role]), self._datasets[role]
-        if parts > 1:
-            return Slicing(None, parts)
+        parts = self._parts_of(dataset)
         samples = dataset.reads(self._options.samples) if dataset.samples is not None else None
         whole = samples // dataset.unit * dataset.unit if samples is not None else None
-        return Slicing.of_samples(whole, self._size if dataset.unit == 1 else dataset.unit)
+        slicing = Slicing.of_samples(whole, self._size if dataset.unit == 1 else dataset.unit)
+        slicing = Slicing(None, len(parts)) if len(parts) > 1 else slicing
+        return _ReadSet(dataset, parts, slicing, self._begin_sums(dataset), [0] * len(parts))
 
     def only(self, slicings: Mapping[Role, Slicing]) -> None:
         """Forget what was measured, and measure these slices only."""
-        for role in self._datasets:
-            self._slicings[role] = slicings.get(role, self._slicings[role].only(0, 0))
-            self._states[role] = _Progress([0] * len(self._parts[role]))
-            self._sums[role] = self._begin_sums(role)
+        for role, own in self._sets.items():
+            slicing = slicings.get(role, own.slicing.only(0, 0))
+            sums, seen = self._begin_sums(own.dataset), [0] * len(own.parts)
+            self._sets[role] = replace(own, slicing=slicing, sums=sums, seen=seen, complete=False)
 
     @property
     def slicings(self) -> dict[Role, Slicing]:
         """How each set is divided."""
-        return dict(self._slicings)
+        return {role: own.slicing for role, own in self._sets.items()}
 
     @property
     def is_whole(self) -> bool:
         """All slices are measured."""
-        return all(slicing.is_whole for slicing in self._slicings.values())
+        return all(own.slicing.is_whole for own in self._sets.values())
 
     @property
     def is_read(self) -> bool:
         """No slice is left to be measured."""
-        return all(state.complete for state in self._states.values())
+        return all(own.complete for own in self._sets.values())
 
     def _parts_of(self, dataset: Dataset) -> Sequence[Part | None]:
-        """What is read of a data set one after the other; all tensors are measured on the first part.
-
-        Of a set of unknown length no more samples are counted than make a difference, and it is read only twice.
-        """
+        """Of a set of unknown length no more samples are counted than make a difference, and it is read only twice."""
         if self._options.mode == "exact":
             return [None]
         samples, others = dataset.reads(self._options.samples), OTHER_PARTS
@@ -231,20 +242,19 @@ class Run:
         share = share_of(samples or 0, dataset.unit)
         return parts_of(share, self._options.seed, others) if share > 1 else [None]
 
-    def _begin_sums(self, role: Role, known: Sequence[SliceSum] = ()) -> SetSums:
+    def _begin_sums(self, dataset: Dataset, known: Sequence[SliceSum] = ()) -> SetSums:
         # They do not hold this run: both would stay, with the models, until the collector looks for cycles.
-        metric = self._metric if self._datasets[role].labelled else None
-        return SetSums(partial(self._observer.accumulator, metric), known)
+        return SetSums(partial(self._observer.accumulator, self._metric if dataset.labelled else None), known)
 
     @property
     def settled(self) -> bool:
         """No batch was left half added."""
-        return all(sums.settled for sums in self._sums.values())
+        return all(own.sums.settled for own in self._sets.values())
 
     @property
     def begun(self) -> bool:
         """Something was measured."""
-        return any(sums.samples for sums in self._sums.values())
+        return any(own.sums.samples for own in self._sets.values())
 
     def go_on(self, case: Case) -> None:
         """Take over what an interrupted run has measured."""
@@ -263,29 +273,29 @@ class Run:
         for i, tensor in enumerate(record.tensors):
             self._observer.plan.bucketed[i] &= tensor.bucketed
         for role, known in record.datasets.items():
-            state = self._states.get(role)
-            if state is not None and not self._slicings[role].begins_with(case.sums.get(role, ())):
+            own = self._sets.get(role)
+            if own is not None and not own.slicing.begins_with(case.sums.get(role, ())):
                 raise CaseError(
                     f"what was measured before is another part of the {role} data",
                     where=f"{known.origin}, {known.seen} samples",
                     help="measure anew: without --resume",
                 )
-            if state is None or len(known.parts) != len(state.seen) or not self._same_start(role, case):
+            if own is None or len(known.parts) != len(own.seen) or not self._same_start(own, case, role):
                 raise CaseError(
                     f"what was measured before is of other {role} data",
                     where=f"{known.origin}, {known.seen} samples",
                     help="give the same data, or measure anew: without --resume",
                 )
-            state.seen, state.complete = list(known.parts), known.complete
+            own.seen, own.complete = list(known.parts), known.complete
             whole = SliceSum(0, 0, case.statistics[role])
-            self._sums[role] = self._begin_sums(role, case.sums.get(role, [whole]))
+            own.sums = self._begin_sums(own.dataset, case.sums.get(role, [whole]))
 
-    def _same_start(self, role: Role, case: Case) -> bool:
+    def _same_start(self, own: _ReadSet, case: Case, role: Role) -> bool:
         """The data set has its name and no less samples than were read, and the first batch of them is what it was."""
-        known, dataset = case.statistics[role].samples, self._datasets[role]
+        known, dataset = case.statistics[role].samples, own.dataset
         if dataset.origin != case.record.datasets[role].origin or len(known) > (dataset.samples or len(known)):
             return False
-        batch = next(self._batches(role, *self._slicings[role].start), None)
+        batch = next(self._batches(own, *own.slicing.start), None)
         if not len(known) or batch is None:
             return not len(known)
         name = self._observer.plan.image[0] if self._observer.plan.image is not None else next(iter(batch.inputs))
@@ -294,8 +304,8 @@ class Run:
 
     def measure(self) -> Iterator[Case]:
         """Read everything that is left; yields the case now and then."""
-        unread = {role: range(len(state.seen)) for role, state in self._states.items() if not state.complete}
-        parts = [(role, index) for role, indexes in unread.items() for index in indexes if self._is_read(role, index)]
+        unread = [(role, own) for role, own in self._sets.items() if not own.complete]
+        parts = [(role, i) for role, own in unread for i in range(len(own.seen)) if own.holds(i)]
         for tensors, reading in (
             (self._observer.plan.all, [part for part in parts if part[1] == 0]),
             (self._observer.plan.always, [part for part in parts if part[1] > 0]),
@@ -305,32 +315,27 @@ class Run:
                 self._settle_passing(*reading[0])
             for role, index in reading:
                 yield from self._read_part(role, index)
-        for role in unread:
-            self._sums[role].close()
-            self._states[role].complete = self._slicings[role].is_whole
+        for _, own in unread:
+            own.sums.close()
+            own.complete = own.slicing.is_whole
         if self.is_whole:
             self._compare_stages()
 
-    def _is_read(self, role: Role, index: int) -> bool:
-        """This part of a data set is read by this run."""
-        return len(self._parts[role]) == 1 or self._slicings[role].holds(index)
-
     def _settle_passing(self, role: Role, index: int) -> None:
         """Models that take no more samples at a time than are measured together get no more."""
-        first = next(self._batches(role, index, 0), None) if index > 0 and self._passing > self._size else None
+        more = index > 0 and self._passing > self._size
+        first = next(self._batches(self._sets[role], index, 0), None) if more else None
         if first is not None and not self._observer.takes(first):
             self._passing = self._size
 
     def _compare_stages(self) -> None:
         """Run the stage models on the first samples of the validation set, unless an earlier run did."""
-        role: Role = "validation" if "validation" in self._datasets else "representative"
-        dataset, stages = self._datasets[role], self._extras.stages
+        own, stages = self._sets.get("validation") or self._sets["representative"], self._extras.stages
         if not stages:
             return
-        into = self._sums[role].settle()
+        into, dataset = own.sums.settle(), own.dataset
         if into.knows("stage.0.0"):
             return
-        limit = self._options.samples
         total = dataset.reads(self._options.samples)
         found = compare_stages(
             stages,
@@ -338,7 +343,7 @@ class Run:
             self._observer.outputs,
             names=self._models.float_graph.outputs,
             batch_size=self._size,
-            limit=limit,
+            limit=self._options.samples,
             threads=self._options.threads,
             metric=self._metric if dataset.labelled else None,
             progress=lambda done: self._progress("stages", done, min(total or STAGE_SAMPLES, STAGE_SAMPLES)),
@@ -347,17 +352,18 @@ class Run:
 
     def count_seen(self) -> None:
         """Note how much of the part at hand was added; again behind an interrupt, which may have come in between."""
-        if self._reading is not None:
-            role, index, before = self._reading
-            self._states[role].seen[index] = self._sums[role].samples - before
+        if self._part is not None:
+            own, index, before = self._part
+            own.seen[index] = own.sums.samples - before
 
     def _read_part(self, role: Role, index: int) -> Iterator[Case]:
         """One part of one data set, unless a later one was begun already."""
-        state, sums = self._states[role], self._sums[role]
-        if any(state.seen[index + 1 :]):
+        own = self._sets[role]
+        sums = own.sums
+        if any(own.seen[index + 1 :]):
             return
-        done, self._reading = sums.samples, (role, index, sums.samples - state.seen[index])
-        total = self._datasets[role].reads(self._options.samples)
+        done, self._part = sums.samples, (own, index, sums.samples - own.seen[index])
+        total = own.dataset.reads(self._options.samples)
         batches = self._items_of_part(role, index)
 
         def work(item: _Item, lane: Lane) -> None:
@@ -381,25 +387,23 @@ class Run:
     def _items_of_part(self, role: Role, index: int) -> Iterator["_Item"]:
         """What is left of a part."""
         references = self._extras.references if role == "validation" else {}
-        slicing, state, sums = self._slicings[role], self._states[role], self._sums[role]
-        done = sum(state.seen) + slicing.first * (slicing.size or 0)
-        for number, batch in self._numbered_batches(role, index):
+        own = self._sets[role]
+        done = sum(own.seen) + own.slicing.first * (own.slicing.size or 0)
+        for number, batch in self._numbered_batches(own, index):
             given = {kind: outputs.take(batch) for kind, outputs in references.items()}
             flip = role == "representative" and index == 0 and done < FLIP_SAMPLES
-            yield _Item(batch, flip, given, number, sums.open(number))
+            yield _Item(batch, flip, given, number, own.sums.open(number))
             done += batch.samples
 
-    def _numbered_batches(self, role: Role, index: int) -> Iterator[tuple[int, Batch]]:
+    def _numbered_batches(self, own: _ReadSet, index: int) -> Iterator[tuple[int, Batch]]:
         """What is left of a part, with the number of its slice."""
-        slicing, done = self._slicings[role], self._states[role].seen[index]
-        if slicing.size is None:
-            return ((index, batch) for batch in self._batches(role, index, done))
-        return read_slices(self._datasets[role], slicing, partial(self._batches, role, index), done)
+        if own.slicing.size is None:
+            return ((index, batch) for batch in self._batches(own, index, own.seen[index]))
+        return read_slices(own.dataset, own.slicing, partial(self._batches, own, index), own.seen[index])
 
-    def _batches(self, role: Role, index: int, start: int) -> Iterator[Batch]:
-        dataset, part = self._datasets[role], self._parts[role][index]
-        wanted = self._size if index == 0 else self._passing
-        for batch in dataset.batches(wanted, limit=self._options.samples, start=start, part=part):
+    def _batches(self, own: _ReadSet, index: int, start: int) -> Iterator[Batch]:
+        dataset, wanted = own.dataset, self._size if index == 0 else self._passing
+        for batch in dataset.batches(wanted, limit=self._options.samples, start=start, part=own.parts[index]):
             size = max(wanted if self._room is None else wanted * self._room // _values_of(batch), dataset.unit)
             yield from (batch.take(slice(k, k + size)) for k in range(0, batch.samples, size))
 
@@ -418,17 +422,16 @@ class Run:
                     facts=self._observer.facts,
                 )
             self._record = self._extras.added_to(record)
-        begun = {role: sums.sums() for role, sums in self._sums.items() if sums.samples}
+        begun = {role: own.sums.sums() for role, own in self._sets.items() if own.sums.samples}
         if complete and not self.is_whole:
-            for own in begun.values():
-                self._fill_weight_errors(one.statistics for one in own)
+            self._fill_weight_errors(one.statistics for sums in begun.values() for one in sums)
         statistics = {role: add_slices(own) for role, own in begun.items()}
         if complete:
             self._fill_weight_errors(statistics.values())
         records = {role: self._dataset_record(role, own) for role, own in begun.items()}
         unfinished = {role: own for role, own in begun.items() if not records[role].complete}
         notices = [*self._notices, *self._observer.notices]
-        notices += [notice for dataset in self._datasets.values() for notice in dataset.notices]
+        notices += [notice for own in self._sets.values() for notice in own.dataset.notices]
         notices += self._metric.notices if self._metric is not None else []
         notices += self._unread(begun)
         observer, record = self._observer, self._record
@@ -448,20 +451,21 @@ class Run:
             fill_weight_errors(into, self._record, models.quantized, models.match.operators, models.float_graph)
 
     def _unread(self, begun: Collection[Role]) -> list[str]:
-        unread = [role for role, own in self._slicings.items() if role not in begun and own.stop != own.first]
+        slicings = self.slicings.items()
+        unread = [role for role, own in slicings if role not in begun and own.stop != own.first]
         return [f"the {role} data were not read" for role in unread]
 
     def _dataset_record(self, role: Role, sums: Sequence[SliceSum]) -> DatasetRecord:
-        dataset, state = self._datasets[role], self._states[role]
-        known = {"slices": self._slicings[role].count, "spans": tuple((one.first, one.slices) for one in sums)}
+        own = self._sets[role]
+        known = {"slices": own.slicing.count, "spans": tuple((one.first, one.slices) for one in sums)}
         record = DatasetRecord(
-            origin=dataset.origin,
-            labelled=dataset.labelled,
-            seen=sum(state.seen),
-            complete=state.complete,
-            parts=tuple(state.seen),
+            origin=own.dataset.origin,
+            labelled=own.dataset.labelled,
+            seen=sum(own.seen),
+            complete=own.complete,
+            parts=tuple(own.seen),
         )
-        return record if state.complete else record.model_copy(update=known)
+        return record if own.complete else record.model_copy(update=known)
 
 
 def _values_of(batch: Batch) -> int:

@@ -18,7 +18,6 @@ from quantmedic.collectors.data.datasets import Dataset
 from quantmedic.collectors.data.functions import failing_as, import_function
 from quantmedic.collectors.data.progress import Progress, no_progress
 from quantmedic.collectors.measure.models import Models
-from quantmedic.collectors.measure.observer import require_steps
 from quantmedic.collectors.measure.plan import fixed_grid, settle, tap_values
 from quantmedic.collectors.pair.quantizer import Quantizer
 from quantmedic.collectors.pair.tensor_pairs import Pair
@@ -79,68 +78,43 @@ class UserMetric:
         )
 
 
-@dataclass(frozen=True)
-class UserMetrics:
-    """All functions of the user: of differences, of pairs of tensors, and of the network's outputs."""
-
-    layer: tuple[UserMetric, ...] = ()
-    pair: tuple[UserMetric, ...] = ()
-    output: tuple[UserMetric, ...] = ()
+#: Functions of the user by kind: ``layer`` of differences, ``pair`` of pairs of tensors, ``output`` of outputs.
+UserMetrics = Mapping[str, Sequence[UserMetric]]
 
 
-def open_metrics(
-    layer: Mapping[str, Function], pair: Mapping[str, Function], output: Mapping[str, Function]
-) -> UserMetrics:
-    """The functions that the user named.
+def open_metrics(given: Mapping[str, Mapping[str, Function]]) -> UserMetrics:
+    """The functions that the user named, by their kind.
 
     Raises:
         DataError: A function cannot be imported, or two columns would have one name.
     """
-    kinds = {"layer": layer, "pair": pair, "output": output}
     taken = dict.fromkeys((*LEADING, *METRICS, *TRAILING, *COMPUTED), "the table itself")
-    for kind, functions in kinds.items():
-        for name in functions:
+    found: dict[str, list[UserMetric]] = {kind: [] for kind in given}
+    for kind, functions in given.items():
+        for name, function in functions.items():
             if not name or name in taken:
                 where = f"{name} is a column of {taken[name]}" if name else "an empty name"
                 raise DataError("two metrics have one name", where=where, help="give every metric a name of its own")
             taken[name] = f"the {kind} metrics"
-    return UserMetrics(
-        **{kind: tuple(_user_metrics(kind, *item) for item in given.items()) for kind, given in kinds.items()}
-    )
-
-
-def _user_metrics(kind: str, name: str, given: Function) -> UserMetric:
-    if isinstance(given, str):
-        return UserMetric(name, kind, given, import_function(given, f"{kind} metric {name}"))
-    return UserMetric(name, kind, getattr(given, "__qualname__", type(given).__name__), given)
-
-
-class _Mean:
-    """Mean of numbers as they come, NaN left out."""
-
-    def __init__(self) -> None:
-        self._sum, self._count = 0.0, 0
-
-    def add(self, value: float) -> None:
-        if not math.isnan(value):
-            self._sum += value
-            self._count += 1
-
-    @property
-    def value(self) -> float:
-        return self._sum / self._count if self._count else math.nan
+            if isinstance(function, str):
+                metric = UserMetric(name, kind, function, import_function(function, f"{kind} metric {name}"))
+            else:
+                metric = UserMetric(name, kind, getattr(function, "__qualname__", type(function).__name__), function)
+            found[kind].append(metric)
+    return found
 
 
 @dataclass
 class _Row:
-    """One quantized tensor and the means of its metrics."""
+    """One quantized tensor, and of each of its metrics the sum and the number of values, NaN left out."""
 
     pair: Pair
     grid: Quantizer
-    means: dict[str, _Mean] = field(default_factory=dict)
+    sums: dict[str, tuple[float, int]] = field(default_factory=dict)
 
     def add(self, name: str, value: float) -> None:
-        self.means.setdefault(name, _Mean()).add(value)
+        total, count = self.sums.get(name, (0.0, 0))
+        self.sums[name] = (total, count) if math.isnan(value) else (total + value, count + 1)
 
 
 class _Table:
@@ -158,7 +132,7 @@ class _Table:
         written = {name for op in models.quantized.operators for name in op.outputs}
         others = [view.pairs[n].root for n in shown if n not in self.rows and view.pairs[n].root in written]
         self.unmeasured = tuple(others)
-        self.simulated, self.difference = view.observed.simulated, view.observed.difference
+        self.notices = view.observed.notices
 
     def add(self, batch: Batch, metrics: UserMetrics) -> tuple[Sequence[Array], Sequence[Array]]:
         """Run both models on one sample; returns the outputs of both."""
@@ -170,11 +144,11 @@ class _Table:
             difference = tap_values(tap, codes) - expected
             for name, measure in _BUILT_IN.items():
                 row.add(name, float(measure(difference)))
-            for metric in metrics.layer:
+            for metric in metrics["layer"]:
                 row.add(metric.name, metric(difference.copy()))
             if tap.decoded:
                 codes = row.grid.encode(np.asarray(codes, np.float32)).astype(np.int8 if row.grid.signed else np.uint8)
-            for metric in metrics.pair:
+            for metric in metrics["pair"]:
                 row.add(metric.name, metric(expected.copy(), codes.copy(), *_first_channel(row.grid)))
         return reading.outputs
 
@@ -203,7 +177,6 @@ def debug(
         DataError: The data do not fit, or a function of the user fails.
         ModelError: A model fails on the data, its operators cannot be run by themselves, or none is quantized.
     """
-    require_steps(models, "quantmedic search debugger")
     total = dataset.reads(samples)
     first = next(dataset.batches(1, limit=samples))
     table = _Table(models, first, threads)
@@ -213,11 +186,11 @@ def debug(
             where=[str(models.float_graph.path), str(models.quantized.path)],
             help="quantmedic diagnose tells what is quantized in this model",
         )
-    outputs: dict[str, list[float]] = {metric.name: [0.0, 0.0] for metric in metrics.output}
+    outputs: dict[str, list[float]] = {metric.name: [0.0, 0.0] for metric in metrics["output"]}
     done = 0
     for batch in dataset.batches(1, limit=samples):
         ends = table.add(batch, metrics)
-        for metric in metrics.output:
+        for metric in metrics["output"]:
             # As the debugger does it, NaN of a whole network is no number to leave out.
             value = metric(*([_real(models, side, k, array) for k, array in enumerate(ends[side])] for side in (0, 1)))
             outputs[metric.name][0] += value
@@ -235,7 +208,7 @@ def debug(
         layers=tuple(_debugger_layer(models, row) for row in table.rows.values()),
         outputs={name: total / count for name, (total, count) in outputs.items()},
         unmeasured=table.unmeasured,
-        notices=tuple(_notices(table, dataset)),
+        notices=(*dataset.notices, *table.notices),
     )
 
 
@@ -249,7 +222,7 @@ def _debugger_layer(models: Models, row: _Row) -> DebuggerLayer:
         scale=float(scale),
         zero_point=int(zero),
         bits=row.grid.bits,
-        metrics={name: mean.value for name, mean in row.means.items()},
+        metrics={name: total / count if count else math.nan for name, (total, count) in row.sums.items()},
     )
 
 
@@ -260,13 +233,3 @@ def _real(models: Models, side: int, position: int, array: Array) -> Array:
     name = models.quantized.outputs[models.match.outputs[position][1]]
     grid = models.quantized.codes.get(name)
     return array if grid is None or grid.dynamic else grid.dequantize(array)
-
-
-def _notices(table: _Table, dataset: Dataset) -> Sequence[str]:
-    notices = [*dataset.notices]
-    if table.simulated:
-        notices.append(
-            "reading its tensors changes the result of the quantized model by "
-            f"{table.difference:.1%} of the largest output: the figures describe that simulation"
-        )
-    return notices

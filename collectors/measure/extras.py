@@ -34,16 +34,14 @@ class Extras:
     @property
     def run(self) -> dict[str, object]:
         """Entries of the run record for what was given."""
-        given: dict[str, object] = {f"{kind}_outputs": r.origin for kind, r in self.references.items()}
-        if self.stages:
-            given["stages"] = ", ".join(f"{stage.name}={stage.network.path.name}" for stage in self.stages)
-        if self.device is not None:
-            given["device"] = self.device
-        if self.expected_float_metric is not None:
-            given["expected_float_metric"] = self.expected_float_metric
-        if self.expected_quantized_metric is not None:
-            given["expected_quantized_metric"] = self.expected_quantized_metric
-        return given
+        options = {
+            "stages": ", ".join(f"{stage.name}={stage.network.graph.path.name}" for stage in self.stages) or None,
+            "device": self.device,
+            "expected_float_metric": self.expected_float_metric,
+            "expected_quantized_metric": self.expected_quantized_metric,
+        }
+        outputs: dict[str, object] = {f"{kind}_outputs": r.origin for kind, r in self.references.items()}
+        return outputs | {name: value for name, value in options.items() if value is not None}
 
     def added_to(self, record: CaseRecord) -> CaseRecord:
         """The record with what is known of them."""

@@ -353,7 +353,7 @@ def heed_memory(models: Models, datasets: Mapping[Role, Dataset], options: Optio
         save_memory(memory, need, tight=TIGHT * setting.needed > memory.size)
     # Where that reserve alone is more than a share that nobody asked for, groups would cost runs and keep no bound.
     helps = memory.asked or reserve < memory.size
-    grouped = setting.tensors is not None and helps and models.observes_groups and not _runs_again(options)
+    grouped = setting.tensors is not None and helps and models.observes_groups and not options.step_error
     needed = setting.needed if grouped or setting.tensors is None else need.of(first) + reserve
     if memory.asked and needed > memory.size:
         raise _too_small(models, needed, memory, options)
@@ -379,13 +379,7 @@ def _need_of(models: Models, datasets: Mapping[Role, Dataset], options: Options)
     if not sizes:
         return None
     # What one more run shows is held beside.
-    again = 1 + _runs_again(options)
-    return Need(again * sum(sizes.values()) // samples, max(sizes.values()) // samples)
-
-
-def _runs_again(options: Options) -> int:
-    """Further runs that are fed with all tensors at once."""
-    return options.operator_error + options.step_error
+    return Need((1 + options.step_error) * sum(sizes.values()) // samples, max(sizes.values()) // samples)
 
 
 def _fitting_batch(usual: int | None, options: Options, need: Need, memory: Memory) -> int:
@@ -409,7 +403,7 @@ def _too_small(models: Models, needed: int, memory: Memory, options: Options) ->
             f"--memory allows {_megabytes(memory.size)}; one batch at a time takes up to {_megabytes(needed)}",
         ],
         help=f"allow {_megabytes(needed)} or more with --memory"
-        + (", or leave --operator-error and --step-error out" if _runs_again(options) else ""),
+        + (", or leave --step-error out" if options.step_error else ""),
     )
 
 

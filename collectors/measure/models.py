@@ -96,12 +96,27 @@ class Faithfulness:
     simulated: bool
     difference: float
 
+    @property
+    def notices(self) -> list[str]:
+        """What the user should know of it."""
+        if not self.simulated:
+            return []
+        return [
+            "reading its tensors changes the result of the quantized model by "
+            f"{self.difference:.1%} of the largest output: the figures describe that simulation"
+        ]
+
     @classmethod
     def of_outputs(cls, plain: Sequence[Array], seen: Sequence[Array]) -> "Faithfulness":
         """From the outputs of the model as deployed, and of the one that is observed, on one batch."""
         difference = output_difference(plain, seen)
         simulated = difference > SAME_OUTPUT
         return cls(plain, simulated, difference if simulated else 0.0)
+
+    def joined(self, other: "Faithfulness") -> "Faithfulness":
+        """That of two views of one model: the worse of both."""
+        simulated, difference = self.simulated or other.simulated, max(self.difference, other.difference)
+        return Faithfulness(self.plain, simulated, difference)
 
     def faithful(self, taps: Iterable[int]) -> list[int]:
         """Of taps that one model shows, those that show what is deployed: all, or none."""
@@ -160,12 +175,6 @@ def flip_channels(batch: Batch, name: str, axis: int) -> Batch:
     """The batch with the channels of one input reversed."""
     flipped = np.ascontiguousarray(np.flip(batch.inputs[name], axis))
     return replace(batch, inputs={**batch.inputs, name: flipped})
-
-
-#: What each measured operator of the quantized model writes on a batch, as its tap shows it, by number of the pair:
-#: every operator is fed with tensors of the float model (``Reading.floats``), the reference of the ``operator`` error.
-#: Raises ``ModelError`` where the model fails on the batch.
-IsolatedOperators = Callable[[Batch, Mapping[str, Array]], Mapping[int, Array]]
 
 
 class FloatSteps(Protocol):
@@ -320,7 +329,7 @@ class Models(ABC):
         quantized: The quantized model.
         match: Which tensor and which operator of the quantized model is which of the float model.
         pairs: Tensors that can be read in both models.
-        measures_step_error: Float operators can be run by themselves on deployed inputs (``steps``).
+        memory: Bytes that the observed tensors of one batch may take; None for as many as there are.
         keeps_bound: All that a run takes is known, so that it can be kept to a bound; else only observed tensors can.
         observes_groups: Tensors can be observed a group at a time, with the same numbers (``limit_memory``).
     """
@@ -329,8 +338,8 @@ class Models(ABC):
     quantized: Graph
     match: Match
     pairs: list[Pair]
+    memory: int | None = field(default=None, kw_only=True)
 
-    measures_step_error: ClassVar[bool] = False
     keeps_bound: ClassVar[bool] = False
     observes_groups: ClassVar[bool] = False
 
@@ -378,11 +387,13 @@ class Models(ABC):
         Raises:
             ModelError: All of them are observed at once.
         """
-        raise ModelError(
-            f"what {self.framework} models take is not bounded",
-            where=str(self.quantized.path),
-            help="leave --memory out",
-        )
+        if not self.observes_groups:
+            raise ModelError(
+                f"what {self.framework} models take is not bounded",
+                where=str(self.quantized.path),
+                help="leave --memory out",
+            )
+        self.memory = size
 
     def shapes_on(self, batch: Batch, threads: int) -> Mapping[str, Shape]:
         """Shapes of the float tensors of all pairs on a batch, as far as they can be told without holding them.
@@ -431,18 +442,6 @@ class Models(ABC):
         """
         return None
 
-    def isolate(self, view: View, measured: Sequence[int], threads: int) -> IsolatedOperators:
-        """Operators that write these tensors of a view, fed with float tensors.
-
-        Raises:
-            ModelError: A model cannot be run, or its operators cannot be run by themselves.
-        """
-        raise ModelError(
-            f"operators of {self.framework} models are not measured on float inputs",
-            where=str(self.quantized.path),
-            help="leave --operator-error out; rounding and accumulated errors are measured",
-        )
-
     def steps(self, view: View, pairs: Sequence[Pair], threads: int) -> FloatSteps:
         """Float operators fed with the deployed tensors of a view; ``pairs`` are all that are measured.
 
@@ -450,7 +449,10 @@ class Models(ABC):
             ModelError: A model cannot be run, or its operators cannot be run by themselves.
         """
         raise ModelError(
-            f"operators of {self.framework} models are not measured on deployed inputs", where=str(self.quantized.path)
+            f"operators of {self.framework} models are not measured on deployed inputs",
+            where=str(self.quantized.path),
+            help="--step-error and search debugger take ONNX, LiteRT and OpenVINO files; rounding and accumulated "
+            "errors are measured without them",
         )
 
     @abstractmethod
@@ -527,28 +529,14 @@ class Models(ABC):
         """
 
 
-class Network(Protocol):
-    """One model by itself, such as a stage of a toolchain."""
+class Network(NamedTuple):
+    """One model by itself, such as a stage of a toolchain.
 
-    @property
-    def path(self) -> Path:
-        """Its file."""
+    Attributes:
+        graph: The model.
+        open: Opens it for so many threads; then returns these outputs of a batch, as the model has them. Both raise
+            ``ModelError`` where the runtime fails.
+    """
 
-    @property
-    def is_quantized(self) -> bool:
-        """It holds quantizers."""
-
-    @property
-    def input_specs(self) -> Sequence[InputSpec]:
-        """Its inputs."""
-
-    @property
-    def outputs(self) -> Sequence[str]:
-        """Names of its outputs."""
-
-    def runner(self, outputs: Sequence[str], threads: int) -> Callable[[Batch], list[Array]]:
-        """Returns these outputs of a batch, as the model has them; raises ``ModelError`` where it fails.
-
-        Raises:
-            ModelError: The runtime refuses the model.
-        """
+    graph: Graph
+    open: Callable[[Sequence[str], int], Callable[[Batch], list[Array]]]

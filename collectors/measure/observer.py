@@ -11,7 +11,7 @@ from quantmedic.collectors.measure.lanes import Lane
 from quantmedic.collectors.measure.models import Models, View
 from quantmedic.collectors.measure.options import Options
 from quantmedic.collectors.measure.outputs import Outputs, output_difference
-from quantmedic.collectors.measure.plan import Plan, fixed_grid, is_coded, per_channel, settle
+from quantmedic.collectors.measure.plan import Plan, fixed_grid, per_channel, settle
 from quantmedic.collectors.metrics.metric import Metric
 from quantmedic.collectors.pair.graph import Tap
 from quantmedic.collectors.statistics.accumulate import SetAccumulator, as_rows, sample_rows
@@ -26,41 +26,23 @@ Float32 = NDArray[np.float32]
 NAMES_TOLD = 8
 
 
-def require_steps(models: Models, asked: str) -> None:
-    """Refuse the option ``asked`` where float operators cannot be run by themselves.
-
-    Raises:
-        ModelError: They cannot.
-    """
-    if not models.measures_step_error:
-        raise ModelError(
-            f"operators of {models.framework} models are not measured on deployed inputs",
-            where=str(models.quantized.path),
-            help=f"{asked} needs ONNX or LiteRT files; rounding and accumulated errors are measured without it",
-        )
-
-
 class Observer:
     """Runs batches through both models and hands tensor pairs to the accumulators.
 
     Attributes:
         plan: What is measured.
         tapped: Tensors that the quantized model shows without computing anything else.
-        simulated: What is observed is not what is deployed.
-        difference: Largest relative change of an output by observing.
+        observed: How faithfully the quantized model is observed, in all views of it.
         rerun_difference: Largest relative change of a float output in a second run of the first batch.
         kernels: What the runtime's own kernels add: fields of ``ModelFacts``.
         outputs: Compares the outputs that both models have.
     """
 
     def __init__(self, models: Models, first: Batch, options: Options, *, classes: bool) -> None:
-        if options.step_error:
-            require_steps(models, "--step-error")
         self._models, self._first, self._options, self._classes = models, first, options, classes
         self.tapped: set[int] = set()
-        self.simulated, self.difference = False, 0.0
         view = models.view(dict(enumerate(models.pairs)), first, options.session_threads)
-        self._plain = view.observed.plain
+        self.observed = view.observed
         reading = view.read(first)
         self.plan: Plan = settle(models, first, reading.floats, reading.codes)
         self.outputs = Outputs(models, self.plan.joints, classes=classes)
@@ -78,38 +60,17 @@ class Observer:
             return
         del self._view  # one pair of sessions at a time
         pairs = {i: self.plan.pairs[i] for i in sorted(tensors)}
-        view = self._models.view(pairs, self._first, self._options.session_threads, self._plain)
+        view = self._models.view(pairs, self._first, self._options.session_threads, self.observed.plain)
         self._use(view)
 
     def _use(self, view: View) -> None:
         self._view = view
         self._shows_all = len(view.pairs) == len(self.plan.pairs)
         self.tapped.update(view.taps)
-        self.simulated |= view.observed.simulated
-        self.difference = max(self.difference, view.observed.difference)
+        self.observed = self.observed.joined(view.observed)
         self._grids = {i: self._grid(i, tap) for i, tap in view.taps.items()}
-        threads, measures = self._options.session_threads, self._options.operator_error
-        self._isolated = self._models.isolate(view, self._alone(view), threads) if measures else None
-        self._steps = self._models.steps(view, self.plan.pairs, threads) if self._options.step_error else None
-
-    def _alone(self, view: View) -> list[int]:
-        """Tensors that depend on float tensors of this view only, so that their operator can be measured by itself."""
-        graph = self._models.quantized
-        number = {pair.root: i for i, pair in enumerate(self.plan.pairs)}
-        gridded = {i for i, pair in enumerate(self.plan.pairs) if is_coded(pair.tap)}
-        known = dict.fromkeys(graph.inputs, True)
-        found = []
-        for op in graph.operators:
-            alone = all(known.get(name, True) for name in op.inputs)
-            for name in op.outputs:
-                known[name] = alone
-                i = number.get(name)
-                if i is None or i not in gridded:
-                    continue
-                known[name] = i in view.taps  # what lies behind is fed with its float twin
-                if alone and i in view.taps:
-                    found.append(i)
-        return found
+        measures, threads = self._options.step_error, self._options.session_threads
+        self._steps = self._models.steps(view, self.plan.pairs, threads) if measures else None
 
     @property
     def facts(self) -> dict[str, object]:
@@ -120,12 +81,7 @@ class Observer:
     def notices(self) -> list[str]:
         """What the user should know of the models and of how they were observed."""
         graphs, strangers = (self._models.float_graph, self._models.quantized), self.plan.strangers
-        notices = [notice for graph in graphs for notice in graph.notices]
-        if self.simulated:
-            notices.append(
-                "reading its tensors changes the result of the quantized model by "
-                f"{self.difference:.1%} of the largest output: the figures describe that simulation"
-            )
+        notices = [*(notice for graph in graphs for notice in graph.notices), *self.observed.notices]
         names = [pair.twin for i, pair in enumerate(self.plan.pairs) if i not in self.tapped]
         if names:
             more = f" and {len(names) - NAMES_TOLD} more" if len(names) > NAMES_TOLD else ""
@@ -183,7 +139,6 @@ class Observer:
         x = self._input(batch)
         rows = sample_rows(x, batch.labels)
         reading = self._view.read(batch).with_rows()
-        alone = self._isolated(batch, reading.floats) if self._isolated is not None else {}
         steps = self._steps.read(batch, reading.codes) if self._steps is not None else {}
         flipped = self._flipped_features(batch) if flip else None
         found = self.outputs.pairs(*reading.outputs, whole=bool(given)) | self.outputs.columns(*reading.outputs)
@@ -214,16 +169,13 @@ class Observer:
             if code is not None and code.shape != values.shape:
                 raise self._channel_error(i, values)
             deployed = None if code is None else self._deployed_values(i, code)
-            operator = self._deployed_values(i, alone[i]).values() if i in alone else None
             step = self._rows(i, steps[i]) if i in steps else None
             with lane.station(station):
                 plan.bucketed[i] = plan.bucketed[i] and values.shape[0] == batch.samples
                 used = slots if plan.bucketed[i] else None
                 into.tensor(i, floats, batch.samples, used, plan.rounding[i], deployed)
-                if operator is not None:
-                    into.error(i, "operator", floats, operator)
                 if step is not None and deployed is not None:
-                    into.error(i, "step", step, deployed.values())
+                    into.step_error(i, step, deployed.values())
         with lane.station(len(self._view.pairs) + 1):
             into.end(batch.samples)
 

@@ -15,7 +15,6 @@ class Options:
         samples: At most this many samples per data set; None for all.
         batch_size: Samples per run; None for as many as suit the processor's cache.
         threads: Processor threads to use.
-        operator_error: Also measure each operator on float inputs (one more run per batch).
         step_error: Also measure each operator against the float one on deployed inputs (one more run per batch).
         seed: Seed of the slices, and of the intervals that are bootstrapped over samples.
         mode: ``exact`` measures every tensor on every sample, ``fast`` on some of them.
@@ -26,7 +25,6 @@ class Options:
     samples: int | None = None
     batch_size: int | None = None
     threads: int = 1
-    operator_error: bool = False
     seed: int = 0
     mode: Literal["exact", "fast"] = "exact"
     thumbnails: bool = True
@@ -36,7 +34,7 @@ class Options:
     @property
     def run(self) -> dict[str, object]:
         """Entries of the run record: what the figures of a case depend on."""
-        names = ("samples", "batch_size", "mode", "operator_error", "step_error", "seed")
+        names = ("samples", "batch_size", "mode", "step_error", "seed")
         return {name: getattr(self, name) for name in names}
 
     @property

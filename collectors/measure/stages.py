@@ -11,6 +11,7 @@ from quantmedic.collectors.data.model_inputs import InputSpec
 from quantmedic.collectors.measure.models import Array, Models, Network
 from quantmedic.collectors.measure.outputs import Outputs, with_metric
 from quantmedic.collectors.metrics.metric import Metric
+from quantmedic.collectors.pair.feed import input_specs
 from quantmedic.engine.case.output_comparison import Comparison
 from quantmedic.engine.case.records import StageRecord
 from quantmedic.engine.errors import DataError, ModelError, QuantmedicError
@@ -29,7 +30,7 @@ class Stage:
 
     @property
     def record(self) -> StageRecord:
-        return StageRecord(name=self.name, is_quantized=self.network.is_quantized)
+        return StageRecord(name=self.name, is_quantized=self.network.graph.is_quantized)
 
 
 def open_stages(
@@ -56,25 +57,18 @@ def open_stages(
 
 
 def _open_stage(name: str, network: Network, models: Models) -> Stage:
-    own, wanted = network.input_specs, models.input_specs
-    if _shapes_by_name(own) != _shapes_by_name(wanted) and _ranks(own) != _ranks(wanted):
+    own, wanted = input_specs(network.graph), models.input_specs
+    named, others = ({spec.name: spec.shape for spec in specs} for specs in (own, wanted))
+    if named != others and [len(spec.shape) for spec in own] != [len(spec.shape) for spec in wanted]:
         raise ModelError(
             f"the model of stage {name} takes other inputs than the float model",
             where=[
-                f"{network.path.name}  {_describe_inputs(own)}",
+                f"{network.graph.path.name}  {_describe_inputs(own)}",
                 f"{models.float_graph.path.name}  {_describe_inputs(wanted)}",
             ],
             help="give models that take the validation inputs as they are",
         )
     return Stage(name, network)
-
-
-def _shapes_by_name(specs: Sequence[InputSpec]) -> dict[str, tuple[int | None, ...]]:
-    return {spec.name: spec.shape for spec in specs}
-
-
-def _ranks(specs: Sequence[InputSpec]) -> list[int]:
-    return [len(spec.shape) for spec in specs]
 
 
 def _describe_inputs(specs: Sequence[InputSpec]) -> str:
@@ -135,8 +129,11 @@ def compare_stages(
 
 
 def _runner(stage: Stage, names: Sequence[str], threads: int) -> Callable[[Batch], list[Array]]:
+    """Runs a stage; its outputs are in the float model's order where they have its names, else in their own."""
+    own = stage.network.graph.outputs
+    ordered = [name for name in names if name in own] if set(names) <= set(own) else list(own)
     try:
-        return stage.network.runner(_pair_in_order(stage.network.outputs, names), threads)
+        return stage.network.open(ordered, threads)
     except QuantmedicError as error:
         raise ModelError(
             f"the model of stage {stage.name} cannot be run",
@@ -145,16 +142,11 @@ def _runner(stage: Stage, names: Sequence[str], threads: int) -> Callable[[Batch
         ) from error
 
 
-def _pair_in_order(own: Sequence[str], names: Sequence[str]) -> list[str]:
-    """Outputs in the float model's order where they have its names, else in their own."""
-    return [name for name in names if name in own] if set(names) <= set(own) else list(own)
-
-
 def _refuse_incomparable(stages: Sequence[Stage], found: Mapping[str, Comparison]) -> None:
     for k, stage in enumerate(stages):
         if not any(key.startswith(f"stage.{k}.") for key in found):
             raise ModelError(
                 f"no output of stage {stage.name} has the shape of the first stage's",
-                where=f"{stage.network.path.name}  {', '.join(stage.network.outputs) or 'no outputs'}",
+                where=f"{stage.network.graph.path.name}  {', '.join(stage.network.graph.outputs) or 'no outputs'}",
                 help="give models that end in the same outputs",
             )

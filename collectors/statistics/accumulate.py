@@ -164,9 +164,9 @@ class SetAccumulator:
         self._statistics.sample_width[i] += known.sum()
         self._statistics.sample_count[i] += len(known)
 
-    def error(self, i: int, kind: str, x: Float32, y: Float32) -> None:
-        """Add an ``operator`` or ``step`` error, both tensors as ``as_rows`` arranges them."""
-        kernels.observe_error(x, y, self._views[i], kind)
+    def step_error(self, i: int, x: Float32, y: Float32) -> None:
+        """Add a ``step`` error, both tensors as ``as_rows`` arranges them."""
+        kernels.observe_error(x, y, self._views[i], "step")
 
     def codes(self, slot: int, codes: Array, columns: int, quantizer: Quantizer) -> None:
         """Mark the codes that an output uses, per column of its last axis."""

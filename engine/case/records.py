@@ -32,7 +32,7 @@ from quantmedic.engine.case.statistics import SetStatistics
 from quantmedic.engine.errors import CaseError
 from quantmedic.engine.json_record import Record
 
-CASE_SCHEMA = 6
+CASE_SCHEMA = 7
 #: ``mode`` in the run record of a case without data: the models were read, but not run.
 STATIC = "static"
 #: ``mode`` and framework of a case that was read from files of a toolchain alone.

@@ -23,7 +23,7 @@ SLOTS = BUCKETS * LEVELS
 SHOWN_BUCKETS = 4
 #: Columns of one kind of error: finite pairs, Σd, Σd², Σx·d, Σx².
 ERROR_FIELDS = ("count", "sum", "square", "cross", "power")
-ERROR_KINDS = ("rounding", "accumulated", "operator", "step")
+ERROR_KINDS = ("rounding", "accumulated", "step")
 #: Distinct input values are kept per channel up to this number: an 8-bit image has at most 256.
 LATTICE_POINTS = 256
 #: Extremes of fewer samples are not judged where the data set holds more.

@@ -138,7 +138,6 @@ class TensorDataFacts(Facts):
     values: DistributionFacts = DistributionFacts()
     rounding: ErrorFacts = ErrorFacts()
     accumulated: ErrorFacts = ErrorFacts()
-    operator: ErrorFacts = ErrorFacts()
     step: ErrorFacts = Field(
         default=ErrorFacts(),
         description="the deployed tensor against its float operator, both fed with what the deployed model computed "

@@ -12,7 +12,6 @@ class ErrorRow(Contract):
     samples: int | None = None
     rounding: ErrorFacts
     accumulated: ErrorFacts
-    operator: ErrorFacts
     step: ErrorFacts = ErrorFacts()
 
 
@@ -49,7 +48,7 @@ class LayerRow(Contract):
     degraded: bool | None
     born: bool | None = Field(default=None, description="degraded although none of its inputs is")
     added_nmse: float | None = Field(
-        default=None, description="operator nmse, else accumulated nmse less the largest of its inputs"
+        default=None, description="step nmse, else accumulated nmse less the largest of its inputs"
     )
     amplification: float | None = Field(
         default=None, description="accumulated nmse over the largest of its inputs, on the set judged"

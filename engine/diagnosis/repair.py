@@ -192,7 +192,7 @@ def _on_channel_grid(tensor: TensorFacts, role: Role, grid: ChannelGrid) -> Tens
 
 def _with_quantizer(tensor: TensorFacts, role: Role, quantizer: QuantizerFacts) -> TensorFacts:
     """A tensor with a quantizer of whose errors nothing is known."""
-    nothing = {"rounding": NO_ERROR, "clipping": NO_CLIPPING, "operator": NO_ERROR, "predicted_best_gain_db": None}
+    nothing = {"rounding": NO_ERROR, "clipping": NO_CLIPPING, "predicted_best_gain_db": None}
     data = _unknown_arrival(tensor.data).model_copy(update=nothing)
     gone = dict.fromkeys(("best_sqnr_db", *_UNKNOWN_ON_NEW_GRIDS)) | grid_facts(tensor.data.values, quantizer)
     # The values that a file records for it are no longer those of the model.
@@ -215,7 +215,7 @@ def _tensor_on_grid(
     covered = grid.low - grid.step <= (values.min or 0.0) and top <= grid.high + grid.step
     clipping = ClippingFacts(share=0.0, energy_share=0.0, overshoot=0.0, utilisation=1.0) if covered else NO_CLIPPING
     predicted = gain if tensor.data.predicted_best_gain_db is not None else None
-    update = {"rounding": rounding, "operator": NO_ERROR, "clipping": clipping, "predicted_best_gain_db": predicted}
+    update = {"rounding": rounding, "clipping": clipping, "predicted_best_gain_db": predicted}
     data = _unknown_arrival(tensor.data).model_copy(update=update)
     quantizer = _quantizer_on_grid(tensor.quantizer, grid)
     known = {"quantizer": quantizer, "recorded": RecordedFacts(), "source": SourceFacts(), "data": data, role: data}

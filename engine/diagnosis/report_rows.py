@@ -90,7 +90,6 @@ def _error_row(tensor: TensorFacts, role: Role) -> ErrorRow:
         samples=data.values.samples,
         rounding=data.rounding,
         accumulated=data.accumulated,
-        operator=data.operator,
         step=data.step,
     )
 

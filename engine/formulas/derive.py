@@ -161,8 +161,8 @@ def _layer_facts(
 
 def _added_nmse(output: TensorFacts, inputs: Sequence[TensorFacts]) -> float | None:
     """Noise that a layer adds, over the signal: measured by itself, else what goes out less what came in."""
-    if output.data.operator.nmse is not None:
-        return output.data.operator.nmse
+    if output.data.step.nmse is not None:
+        return output.data.step.nmse
     out = output.data.accumulated.nmse
     carried = [nmse for tensor in inputs if (nmse := tensor.data.accumulated.nmse) is not None]
     return None if out is None or not carried else max(out - max(carried), 0.0)

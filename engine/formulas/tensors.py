@@ -69,7 +69,7 @@ def _data_facts(case: Case, role: Role) -> tuple[list[TensorDataFacts], dict[int
     """What one data set showed of all tensors, and by index what ``_predictions`` finds about their best range."""
     statistics, records = case.statistics[role], case.record.tensors
     scales = [record.quantizer.scale for record in records]
-    rounding, accumulated, operator, step = (
+    rounding, accumulated, step = (
         all_error_facts(_columns_of_kind(statistics, kind), statistics.offsets, scales) for kind in ERROR_KINDS
     )
     shapes: list[dict[str, Floats]] = []
@@ -98,7 +98,6 @@ def _data_facts(case: Case, role: Role) -> tuple[list[TensorDataFacts], dict[int
                 values=values[i],
                 rounding=rounding[i],
                 accumulated=accumulated[i],
-                operator=operator[i],
                 step=step[i],
                 clipping=clipping[i],
                 **deployed[i],

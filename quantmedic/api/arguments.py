@@ -34,7 +34,6 @@ class CollectArguments(TypedDict, total=False):
     memory: int | None
     device: str | None
     seed: int
-    operator_error: bool
     step_error: bool
     thumbnails: bool
     profile: bool

@@ -271,7 +271,6 @@ def _observer_options(data: DataOptions, measuring: MeasuringOptions) -> Options
         samples=data.samples,
         batch_size=measuring.batch_size,
         threads=threads_to_use(measuring.threads),
-        operator_error=measuring.operator_error,
         seed=measuring.seed,
         mode=measuring.mode,
         thumbnails=measuring.thumbnails,

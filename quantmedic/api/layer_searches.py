@@ -314,7 +314,7 @@ def debug_pair(
     if not denylists and (data.labels is not None or data.metric is not None):
         raise DataError("labels and metric judge denylists, and none was given", help="pass --denylist suspected")
     role, source = data.evaluation
-    functions = open_metrics(metrics.layer, metrics.pair, metrics.output)
+    functions = open_metrics({"layer": metrics.layer, "pair": metrics.pair, "output": metrics.output})
     models, datasets = open_pair(float_model, quantized_model, {role: source}, preprocessing=data.preprocessing)
     record = debug(
         models,

@@ -282,10 +282,6 @@ class MeasuringOptions:
         int,
         Option("Seed of random samples and bootstrapped intervals.", kind="at least 0", instead=_NOT_DRAWN),
     ] = 0
-    operator_error: Annotated[
-        bool,
-        Option("Also measure each quantized operator on float inputs, which costs one more run.", instead=_BLOCKS),
-    ] = False
     step_error: Annotated[
         bool,
         Option(

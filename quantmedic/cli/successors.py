@@ -37,6 +37,7 @@ OPTIONS = {
     "--mct-log": "give the folder to --log",
     "--metric-direction": "write --metric-option direction=higher or direction=lower",
     "--metric-output": "write --metric-option output=NAME",
+    "--operator-error": "write --step-error: each operator on what the deployed model computed before it",
     "--pages": "give the folder to --output",
     **dict.fromkeys(
         ("--shard", "--shards"),

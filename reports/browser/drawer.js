@@ -364,7 +364,7 @@ function findingList(findings) {
 }
 
 function errorTable() {
-  const kinds = { rounding: "local", operator: "operator alone", accumulated: "accumulated" };
+  const kinds = { rounding: "local", step: "operator alone", accumulated: "accumulated" };
   const labels = { sqnr_db: "SQNR, dB", worst_channel_sqnr_db: "worst channel, dB", cosine: "cosine", mse: "MSE" };
   const value = (role, kind, key) => drawerFact(`output.${role}.${kind}.${key}`);
   const pairs = DRAWER_ROLES.flatMap((role) => Object.keys(kinds).map((kind) => [role, kind]));

@@ -57,7 +57,7 @@ ORIGIN_TEXT = (
     "Amplified: less than that, but at least twice the noise of its noisiest input. Carried: everything else."
 )
 DIFFERENCE_TEXT = (
-    "The operators' own error {} (--operator-error does it for one more run); without it a bar is the accumulated "
+    "The operators' own error {} (--step-error does it for one more run); without it a bar is the accumulated "
     "noise less that of the noisiest input, so that what a layer amplifies counts as added."
 )
 
@@ -111,9 +111,9 @@ def origin(row: LayerRow, role: Role) -> Origin | None:
 def birth_text(rows: Iterable[LayerRow], role: Role) -> str:
     """What the words and bars of the chart of births mean, and how the layers' own noise was found."""
     known = [row for row in rows if row.added_nmse is not None]
-    measured = sum(getattr(row, role).operator.nmse is not None for row in known)
+    measured = sum(getattr(row, role).step.nmse is not None for row in known)
     if known and measured == len(known):
-        return f"{ORIGIN_TEXT} A bar is the operator's own error, measured on float inputs."
+        return f"{ORIGIN_TEXT} A bar is the operator's own error, measured on deployed inputs."
     share = f"was measured of {measured} of {len(known)} layers" if measured else "was not measured"
     return f"{ORIGIN_TEXT} {DIFFERENCE_TEXT.format(share)}"
 

@@ -29,7 +29,6 @@ _GROUPS = (
     ("", "layer", ""),
     ("output.{role}.accumulated.", "accumulated error, {role}", "accum. {short}"),
     ("output.{role}.rounding.", "rounding error, {role}", "rounding {short}"),
-    ("output.{role}.operator.", "operator error, {role}", "operator {short}"),
     ("output.{role}.step.", "step error, {role}", "step {short}"),
     ("output.{role}.values.", "float values, {role}", "values {short}"),
     ("output.{role}.clipping.", "clipping, {role}", "clipping {short}"),
@@ -263,7 +262,7 @@ PRESETS = (
             *(
                 f"output.{{{which}}}.{kind}.{metric}"
                 for which in ("role", "other")
-                for kind in ("rounding", "operator", "accumulated")
+                for kind in ("rounding", "step", "accumulated")
                 for metric in ("mse", "sqnr_db", "cosine")
             ),
             "output.{role}.accumulated.worst_channel_sqnr_db",

@@ -12,7 +12,6 @@ RUN_LABELS = {
     "quantized_sha256": "quantized model · sha256",
     "samples": "samples of each set at most",
     "batch_size": "batch size",
-    "operator_error": "operators measured by themselves",
     "step_error": "operators measured on deployed inputs",
     "metric_output": "output that the metric reads",
     "metric_options": "options of the metric",

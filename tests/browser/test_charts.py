@@ -30,7 +30,7 @@ def one_set(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The embedded patient, measured on its representative set alone, with the operators' own error."""
     models, options = patient()
     del options["validation"], options["preprocessing"]["validation"]
-    case = quantmedic.collect(*models, operator_error=True, **options)
+    case = quantmedic.collect(*models, step_error=True, **options)
     return write_pages(case, tmp_path_factory.mktemp("one"))
 
 
@@ -88,7 +88,7 @@ def test_circles_and_diamonds_are_those_of_report_json(graphs: Callable[..., Any
         assert marked(page, graph) == expected
         found += len(expected)
     assert found
-    assert "--operator-error" in page.locator('[data-graph="birth"]').inner_text()
+    assert "--step-error" in page.locator('[data-graph="birth"]').inner_text()
     assert marked(page, "birth", "born") == {i for i, row in enumerate(report["layers"]) if row["born"]} != set()
 
 

@@ -243,7 +243,7 @@ def test_interrupted_runs_keep_what_they_measured_and_go_on_and_shards_merge(pat
 def test_models_stay_as_they_are(patient):
     """Also where representative data, the proof and the fast mode run them in other ways, and where data fail."""
     before = patient.state()
-    options = {"representative": batches(patient.x, 5), "prove": 3.0, "operator_error": False}
+    options = {"representative": batches(patient.x, 5), "prove": 3.0}
     collected(patient, batches(patient.x, 7), **options)
     assert same(patient.state(), before)
     gc.collect()

@@ -34,7 +34,7 @@ _SEARCHES = (
     f"fix {_BOTH} -r x.npz -v x.npz -o out/fixed.onnx --report out/r",
     f"diagnose {_BOTH} -r x.npz -v x.npz --prove --write-fixed out/fixed.onnx {_JSON}",
     f"check {_BOTH} -r x.npz -v x.npz {_JSON}",
-    f"{_COLLECT}x.npz --memory 200MB --operator-error --step-error",
+    f"{_COLLECT}x.npz --memory 200MB --step-error",
     _RECORD,
 )
 _CALIBRATIONS = f"search calibrations float.onnx -r x.npz -v x.npz {_ONE} --methods min-max"

@@ -215,14 +215,14 @@ def test_layers_that_share_a_place_show_the_one_that_adds_most(
 
 def test_words_tell_how_the_noise_of_a_layer_was_found(diagnosis: Diagnosis) -> None:
     rows = diagnosis.layers
-    assert "was not measured (--operator-error" in birth_text(rows, "validation")
-    measured = [_with_operator(row) for row in rows]
-    assert "measured on float inputs" in birth_text(measured, "validation")
+    assert "was not measured (--step-error" in birth_text(rows, "validation")
+    measured = [_with_step(row) for row in rows]
+    assert "measured on deployed inputs" in birth_text(measured, "validation")
     assert f"was measured of 1 of {len(rows)} layers" in birth_text([measured[0], *rows[1:]], "validation")
 
 
-def _with_operator(row):
-    errors = row.validation.model_copy(update={"operator": row.validation.accumulated})
+def _with_step(row):
+    errors = row.validation.model_copy(update={"step": row.validation.accumulated})
     return row.model_copy(update={"validation": errors})
 
 

@@ -325,7 +325,7 @@ def test_fault_is_named_first_and_its_healthy_twin_is_silent(
 def test_few_bits_are_named(tmp_path: Path) -> None:
     """Codes of four bits fit no array: their values are read behind the DequantizeLinear."""
     data = {"x": random(5, SAMPLES, 16, 32)}
-    four = quantmedic.diagnose(*save_pair(tmp_path, *few_bits(4)), representative=data, threads=1, operator_error=True)
+    four = quantmedic.diagnose(*save_pair(tmp_path, *few_bits(4)), representative=data, threads=1, step_error=True)
     assert found(four) == ["too-few-activation-bits"], [(c.cause, c.message) for c in four.causes]
     assert found(quantmedic.diagnose(*save_pair(tmp_path, *few_bits(8)), representative=data, threads=1)) == []
 

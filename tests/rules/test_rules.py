@@ -234,7 +234,7 @@ def test_every_fact_that_may_be_missing_has_a_hint() -> None:
 
 
 def test_hints_are_of_use() -> None:
-    for path in ("representative.x", "validation.x", "relation.x", "model.metric.x", "data.operator.x"):
+    for path in ("representative.x", "validation.x", "relation.x", "model.metric.x", "data.step.x"):
         assert BASE.hint(path)
     known = {prefix for scope in SCOPES for prefix in _prefixes(scope)}
     assert set(BASE.hints) <= known | {""}, f"no fact begins with {set(BASE.hints) - known}"

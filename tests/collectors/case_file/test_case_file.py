@@ -38,12 +38,12 @@ R, V = "representative/", "validation/"
 
 @pytest.fixture(scope="module")
 def case(tmp_path_factory) -> Case:
-    """Two data sets, labels, non-finite values, operator and step errors."""
+    """Two data sets, labels, non-finite values, step errors."""
     x = images(20)
     x[3, 0, 0, 0] = np.nan
     paths = save_pair(tmp_path_factory.mktemp("models"), conv_net(), qdq(conv_net(), {"image": images()}))
     validation = {"image": x, "labels": np.arange(20) % 5}
-    extra = {"operator_error": True, "step_error": True}
+    extra = {"step_error": True}
     return quantmedic.collect(*paths, representative=images(6), validation=validation, threads=1, **extra)
 
 

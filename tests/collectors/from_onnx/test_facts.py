@@ -684,22 +684,6 @@ def test_transposed_weights_are_compared(measure):
     assert found.rounding.sqnr_db == pytest.approx(45, abs=8)
 
 
-# --- operator error ------------------------------------------------------------------------------------------------
-
-
-def test_operator_error_is_that_of_the_operator_on_float_inputs(measure):
-    quantized = qdq(NETS["conv"], {"image": X}, RECIPES["int8 per channel"])
-    measured = measure(NETS["conv"], quantized, {"image": X}, operator_error=True, batch_size=5)
-    floats = every_tensor(NETS["conv"], {"image": X})
-    quantizers = quantizers_of(quantized)
-    for before, after in (("image", "relu1"), ("relu1", "relu2"), ("relu2", "pool"), ("flat", "scores_raw")):
-        codes, scale, zero = quantizers[after]
-        (alone,) = run(section(quantized, before, codes), {before: floats[before]}).values()
-        name = after.removesuffix("_raw")
-        assert_error(measured.tensor(name).data.operator, error_of(floats[name], real_of(alone, scale, zero)), rel=0.01)
-    assert measured.tensor("image").data.operator.mse is None
-
-
 # --- step error ----------------------------------------------------------------------------------------------------
 
 
@@ -723,15 +707,11 @@ def test_step_error_is_that_of_the_float_operator_on_deployed_inputs(measure):
 
 @pytest.mark.nightly
 @pytest.mark.source("litert-whole-model")
-def test_operators_of_other_nets_err_between_rounding_and_accumulated(measure, subtests):
+def test_operators_of_other_nets_err_no_more_than_all_before_them(measure, subtests):
     for name in ("residual", "branch", "two way", "token", "attention"):
         with subtests.test(name):
             quantized = qdq(NETS[name], FEEDS[name])
-            measured = measure(NETS[name], quantized, FEEDS[name], operator_error=True, step_error=True)
-            for facts in measured.facts.tensors:
-                data = facts.data
-                if data.operator.mse is not None:
-                    assert 0.9 * data.rounding.mse <= data.operator.mse <= 1.5 * data.accumulated.mse + 1e-12
+            measured = measure(NETS[name], quantized, FEEDS[name], step_error=True)
             found = [facts.data for facts in measured.facts.tensors if facts.producer != "Input"]
             assert found and all(data.step.mse is not None for data in found)
             assert all(data.step.mse <= 1.5 * data.accumulated.mse + 1e-12 for data in found)

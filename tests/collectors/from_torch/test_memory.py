@@ -94,6 +94,6 @@ def test_what_was_read_of_a_batch_does_not_outlive_it() -> None:
 
 
 def test_operators_by_themselves_are_refused_before_anything_is_measured() -> None:
-    with pytest.raises(ModelError, match="not measured on float inputs") as error:
-        quantmedic.collect(*pair(), validation=batches(), operator_error=True)
-    assert "--operator-error" in (error.value.help or "")
+    with pytest.raises(ModelError, match="not measured on deployed inputs") as error:
+        quantmedic.collect(*pair(), validation=batches(), step_error=True)
+    assert "--step-error" in (error.value.help or "")

@@ -75,7 +75,7 @@ SCENES = {
     "fixed batch": Scene(conv_pair(batch=4), {"representative": OTHER, "validation": X}),
     "function": Scene(conv_pair(), {"validation": in_pieces(X[:3], X[3:20], X[20:])}),
     "limited": Scene(conv_pair(), {"validation": X, "samples": 30}),
-    "operator error": Scene(conv_pair(), {"validation": X, "operator_error": True, "step_error": True}),
+    "step error": Scene(conv_pair(), {"validation": X, "step_error": True}),
     "integers": Scene(_TOKENS, {"validation": {"ids": _IDS}}),
     "fast, two sets": Scene(conv_pair(), {"representative": images(70, seed=9), "validation": MANY, "mode": "fast"}),
     "fast, one set small": Scene(conv_pair(), {"representative": X, "validation": MANY, "mode": "fast"}),
@@ -163,7 +163,7 @@ def check_unfinished(path: Path) -> int:
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("name", ["fast, two sets", "operator error"])
+@pytest.mark.parametrize("name", ["fast, two sets", "step error"])
 def test_every_checkpoint_is_a_case_to_go_on_from(wholes, name, tmp_path, monkeypatch):
     """What is on the disk when the process is killed: the pass goes on from there to the same end."""
     scene, path = wholes(name)
@@ -355,7 +355,6 @@ OTHERS = {
     "mode": ({"mode": "fast"}, "mode: exact then, fast now"),
     "samples": ({"samples": 30}, "samples: not given then, 30 now"),
     "seed": ({"seed": 3}, "seed: 0 then, 3 now"),
-    "operator error": ({"operator_error": True}, "operator_error"),
     "step error": ({"step_error": True}, "step_error"),
     "metric": ({"metric": "top5"}, "metric"),
     "no labels": ({"validation": {"image": X}}, "metric"),

@@ -179,13 +179,13 @@ def check(implementation: Any, seen: Seen, pieces: int = 1) -> list[str]:
             own = buckets[rows] if len(told) > 1 else buckets
             ends.append(implementation.observe(np.ascontiguousarray(x[rows]), into, own, grid, part))
         if compares:
-            implementation.observe_error(x, deployed.codes, into, "operator")
+            implementation.observe_error(x, deployed.codes, into, "step")
         names = wrong(into, seen, least)
     expected = np.array([ends_of(part, None) for part in parts_of(x, buckets)]).reshape(-1, 2).T
     if not np.array_equal(np.concatenate(ends[::-1], axis=1), expected):
         names.append("ends of samples")
     if compares:
-        names += [f"operator.{name}" for name in wrong_errors(into.errors["operator"], x, deployed.codes, least=least)]
+        names += [f"step.{name}" for name in wrong_errors(into.errors["step"], x, deployed.codes, least=least)]
     return names
 
 

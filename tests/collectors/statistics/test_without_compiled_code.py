@@ -27,7 +27,7 @@ from quantmedic.demo import patient
 assert accumulate.kernels.__name__.endswith("numpy_loops")
 assert not any(name.startswith(("numba", "llvmlite")) for name in sys.modules)
 models, options = patient()
-own = {"samples": 32, "batch_size": 12, "threads": 2, "operator_error": True, "attribution": False}
+own = {"samples": 32, "batch_size": 12, "threads": 2, "step_error": True, "attribution": False}
 for mode in ("exact", "fast"):
     quantmedic.save_case(quantmedic.collect(*models, **options, **own, mode=mode), f"{sys.argv[1]}/{mode}.case")
 """
@@ -42,7 +42,7 @@ x = np.random.default_rng(0).standard_normal((4, 8, 777)).astype(np.float32)
 one, statistics = np.ones(8, np.float32), SetStatistics.empty([8])
 grid, codes = Rounding(one, -one, one), Deployed((x * 50).astype(np.int8), one / 50, one)
 kernels.observe(x, statistics.tensor(0), np.zeros(4, np.int64), grid, codes)
-kernels.observe_error(x, x * np.float32(1.01), statistics.tensor(0), "operator")
+kernels.observe_error(x, x * np.float32(1.01), statistics.tensor(0), "step")
 for name, column in statistics.columns.items():
     print(name, hashlib.sha256(column.tobytes()).hexdigest())
 """
@@ -60,7 +60,7 @@ def test_the_demo_without_compiled_code(tmp_path: Path, subtests: pytest.Subtest
     command = [sys.executable, "-c", _COLLECT, str(tmp_path)]
     subprocess.run(command, check=True, env=os.environ | {"QUANTMEDIC_NO_JIT": "1"})
     models, options = patient()
-    own = {"samples": 32, "batch_size": 12, "threads": 2, "operator_error": True, "attribution": False}
+    own = {"samples": 32, "batch_size": 12, "threads": 2, "step_error": True, "attribution": False}
     for mode in ("exact", "fast"):
         with subtests.test(mode):
             compiled = quantmedic.collect(*models, **options, **own, mode=mode)

@@ -240,7 +240,7 @@ def filled(seed: int, shapes: tuple[int, ...] = (2, 3)) -> SetStatistics:
     for i, channels in enumerate(shapes):
         x = rng.normal(size=(4, channels, 20)).astype(np.float32)
         reference.observe_values(x, statistics.tensor(i), rng.integers(0, BUCKETS, 4))
-        reference.observe_error(x, x + np.float32(0.1), statistics.tensor(i), "operator")
+        reference.observe_error(x, x + np.float32(0.1), statistics.tensor(i), "step")
         reference.observe_deployed(np.round(x, 1), statistics.tensor(i), np.array([0, 3, 4, -1]))
     statistics.samples = np.zeros(4, SAMPLE_DTYPE)
     statistics.samples["hash"] = rng.integers(0, 2**63, 4)
@@ -288,7 +288,7 @@ def test_every_accumulator_is_merged() -> None:
         set(x.tolist()) | set(y.tolist()) for x, y in zip(a.lattice, b.lattice, strict=True)
     ]
     assert merged.tensor_samples.tolist() == merged.sample_count.tolist() == [8, 8]
-    assert merged.columns["operator.count"].tolist() == [160] * 5
+    assert merged.columns["step.count"].tolist() == [160] * 5
     assert [counts.sum() for counts in merged.quantized_histograms.values()] == [2 * 3 * 20 * n for n in (2, 3)]
 
 

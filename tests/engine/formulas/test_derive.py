@@ -61,8 +61,8 @@ def test_error_formulas(seed: int, size: float, bias: float, channels: int) -> N
     x = (rng.normal(size=(6, channels, 20)) * np.arange(1, channels + 1).reshape(-1, 1)).astype(np.float32)
     y = (x + size * rng.normal(size=x.shape) + bias).astype(np.float32)
     statistics = SetStatistics.empty([channels])
-    reference.observe_error(x, y, statistics.tensor(0), "operator")
-    found = error_facts(statistics.tensor(0).errors["operator"], 0.5)
+    reference.observe_error(x, y, statistics.tensor(0), "step")
+    found = error_facts(statistics.tensor(0).errors["step"], 0.5)
     a, d = x.astype(np.float64), y.astype(np.float64) - x
     assert found.mse == pytest.approx((d**2).mean())
     assert found.nmse == pytest.approx((d**2).sum() / (a**2).sum())
@@ -120,13 +120,13 @@ def deployed_of(x: Any, y: Any) -> dict[str, float | None]:
 
 def errors_of(x: Any, y: Any) -> ErrorFacts:
     statistics = SetStatistics.empty([x.shape[1]])
-    reference.observe_error(x, y, statistics.tensor(0), "operator")
-    return error_facts(statistics.tensor(0).errors["operator"], None)
+    reference.observe_error(x, y, statistics.tensor(0), "step")
+    return error_facts(statistics.tensor(0).errors["step"], None)
 
 
 def test_errors_at_their_limits() -> None:
     x = np.random.default_rng(0).normal(size=(2, 2, 9)).astype(np.float32)
-    assert error_facts(SetStatistics.empty([2]).tensor(0).errors["operator"], 1.0) == ErrorFacts()
+    assert error_facts(SetStatistics.empty([2]).tensor(0).errors["step"], 1.0) == ErrorFacts()
     equal = errors_of(x, x)
     assert (equal.mse, equal.nmse, equal.sqnr_db, equal.cosine, equal.max) == (0, 0, math.inf, pytest.approx(1), 0)
     assert (equal.bias_over_std, equal.rmse_over_scale) == (None, None)
@@ -199,8 +199,8 @@ def test_channels_by_their_median() -> None:
     x *= np.array([1, 2, 3, 50, 0], np.float32)[:, None]
     y = x + rng.normal(0, 0.1, x.shape).astype(np.float32)
     statistics = SetStatistics.empty([5])
-    reference.observe_error(x, y, statistics.tensor(0), "operator")
-    found = error_facts(statistics.tensor(0).errors["operator"], None).median_channel_sqnr_db
+    reference.observe_error(x, y, statistics.tensor(0), "step")
+    found = error_facts(statistics.tensor(0).errors["step"], None).median_channel_sqnr_db
     d = (y - x).astype(np.float64)
     loud = np.sort((d**2).sum(axis=(0, 2))[:4] / (x.astype(np.float64) ** 2).sum(axis=(0, 2))[:4])
     assert found == pytest.approx(-10 * math.log10((loud[1] + loud[2]) / 2), abs=1e-6)
@@ -391,7 +391,7 @@ def test_recalibration_takes_the_range_of_the_values() -> None:
         assert quantizer.low == pytest.approx(low, abs=quantizer.scale)
         assert quantizer.high == pytest.approx(high, abs=quantizer.scale)
         assert (data.clipping.share, data.clipping.overshoot) == (0, 0)
-        assert data.accumulated == data.operator == ErrorFacts()
+        assert data.accumulated == data.step == ErrorFacts()
         y = np.rint(x / quantizer.scale) * quantizer.scale
         real = 10 * math.log10((x.astype(np.float64) ** 2).sum() / ((y - x) ** 2).sum())
         assert data.rounding.sqnr_db == pytest.approx(real, abs=0.5)
