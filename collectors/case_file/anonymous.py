@@ -10,13 +10,13 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TypeVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel
 
-from quantmedic.collectors.case_file.public_words import ENDINGS, PublicWords, affixes_of, is_number
 from quantmedic.engine.case.records import Case, CaseRecord
 from quantmedic.engine.case.statistics import BUCKETS, LEVELS, SampleTable, SetStatistics, slots_of
 from quantmedic.engine.case.thumbnails import Thumbnails
@@ -30,24 +30,31 @@ _LENGTH = 14
 _NOTICE = (
     "this case was anonymized: names are hashes, and texts, thumbnails and the histograms of the inputs were left out"
 )
+
+_TOKEN = re.compile(r"[^\W_]+")
+#: Numbers and versions, such as 17, 1.32.0, 0.1 and 2.6.0+cu124.
+_NUMBERS = re.compile(r"[\s\d.,:;x/+-]*(?:\+(?:cpu|cu\d+))?")
+#: A place in a network that ``engine.diagnosis.suspects`` made of what is changed, which are numbers.
+_DIGEST = re.compile(r"[0-9a-f]{8}")
+#: Endings of files that say what they are.
+_ENDINGS = (
+    *(".onnx", ".ort", ".tflite", ".xml", ".safetensors", ".gguf", ".mlpackage", ".pt", ".pth", ".pt2"),
+    *(".npz", ".npy", ".csv", ".txt", ".json", ".yaml", ".yml", ".log", ".cache", ".encodings", ".table"),
+)
+#: What toolchains put before and behind names of tensors; rules/toolchains.yaml recognizes them by it.
+_PREFIXES = ("dq_output_", "q_output_")
+_SUFFIXES = ("_QuantizeLinear_Output", "_DequantizeLinear_Output", "_QuantizeInput", "_QuantizeLinear")
+
+
+def _names(text: str) -> frozenset[str]:
+    """The words of a text."""
+    return frozenset(text.split())
+
+
 #: Operators that hand values on, or shift and scale them: what they make of an input alone shows it as well.
-_HANDS_ON = frozenset(
-    {
-        *(
-            "Identity",
-            "Cast",
-            "Reshape",
-            "Flatten",
-            "Squeeze",
-            "Unsqueeze",
-            "Transpose",
-            "Pad",
-            "Slice",
-            "Gather",
-            "Split",
-        ),
-        *("Concat", "Dropout", "Add", "Sub", "Mul", "Div", "Neg", "BatchNormalization", "Clip"),
-    }
+_HANDS_ON = _names(
+    "Identity Cast Reshape Flatten Squeeze Unsqueeze Transpose Pad Slice Gather Split Concat Dropout Add Sub Mul Div "
+    "Neg BatchNormalization Clip"
 )
 #: Names of compared outputs; see `SetStatistics.comparisons`.
 _COMPARED = re.compile(
@@ -59,7 +66,7 @@ LEFT_OUT = "left out of this case"
 
 def _fields_of_records(texts: Mapping[str, str]) -> Mapping[str, frozenset[str]]:
     """Names of fields by record, each record's written as one text."""
-    return {record: frozenset(fields.split()) for record, fields in texts.items()}
+    return {record: _names(fields) for record, fields in texts.items()}
 
 
 #: Texts that tools and formats define, by record; each stays where its words are public.
@@ -95,15 +102,17 @@ WORDS: Mapping[str, frozenset[str]] = _fields_of_records(
 #: Mappings whose keys are such texts.
 WORD_KEYS = {("ModelFacts", "float_nodes"), ("CaseRecord", "compared")}
 #: Names of changes, in texts or as keys of a mapping.
-KEYS: Mapping[str, frozenset[str]] = {
-    "SimulationRecord": frozenset({"runs"}),
-    "PieceRecord": frozenset({"heals"}),
-    "ChangesRecord": frozenset({"heals"}),
-    "FamilyRecord": frozenset({"heals"}),
-    "ProofRecord": frozenset({"chain"}),
-    "TrialRecord": frozenset({"key", "after"}),
-    "ExecutionRecord": frozenset({"choices"}),
-}
+KEYS: Mapping[str, frozenset[str]] = _fields_of_records(
+    {
+        "SimulationRecord": "runs",
+        "PieceRecord": "heals",
+        "ChangesRecord": "heals",
+        "FamilyRecord": "heals",
+        "ProofRecord": "chain",
+        "TrialRecord": "key after",
+        "ExecutionRecord": "choices",
+    }
+)
 #: Texts that are public as a whole, or a name.
 PHRASES = {("ExecutionRecord", "titles")}
 #: Prose, code and lines of logs, which may quote anything.
@@ -125,16 +134,53 @@ PROSE: Mapping[str, frozenset[str]] = _fields_of_records(
     }
 )
 #: Options of a run that stay: numbers, choices and words.
-RUN_OPTIONS = frozenset(
-    {
-        *("samples", "batch_size", "mode", "operator_error", "step_error", "seed", "preprocessing", "device"),
-        *("metric_by_default", "metric_options", "metric_reading", "thumbnails", "profile", "attribution"),
-        *("python", "machine", "onnxruntime", "onnx", "numpy", "torch", "openvino", "ai_edge_litert"),
-    }
+RUN_OPTIONS = _names(
+    "samples batch_size mode step_error seed preprocessing device metric_by_default metric_options metric_reading "
+    "thumbnails profile attribution python machine onnxruntime onnx numpy torch openvino ai_edge_litert"
 )
 #: Entries of a run that name files, or something of the model, and those that are checksums.
 RUN_NAMES = frozenset({"float_model", "quantized_model", "metric_output"})
 RUN_CHECKSUMS = frozenset({"float_sha256", "quantized_sha256"})
+
+
+class PublicWords:
+    """Texts that everybody has who has quantmedic and ONNX.
+
+    Args:
+        texts: Texts whose single words are public, such as those of the built-in rules.
+        phrases: Texts that are public as a whole, such as titles of remedies.
+    """
+
+    def __init__(self, texts: str, phrases: AbstractSet[str] = frozenset()) -> None:
+        self._texts, self._phrases = texts, {phrase.casefold() for phrase in phrases}
+
+    @cached_property
+    def _words(self) -> frozenset[str]:
+        return frozenset(_TOKEN.findall(self._texts))
+
+    def is_word(self, text: str) -> bool:
+        """Every word of the text is a public one, or a number."""
+        return all(token in self._words or token.isdigit() for token in _TOKEN.findall(text)) and text.isascii()
+
+    def is_phrase(self, text: str) -> bool:
+        """The text as a whole is public."""
+        return text.casefold() in self._phrases
+
+    def is_key(self, text: str) -> bool:
+        """The name of a change: a kind of remedy, and what it changes as a digest of numbers."""
+        return all(_DIGEST.fullmatch(part) or self.is_word(part) for part in text.split(":"))
+
+
+def _is_number(text: str) -> bool:
+    """The text holds numbers and versions alone."""
+    return _NUMBERS.fullmatch(text) is not None
+
+
+def _affixes_of(name: str) -> tuple[str, str, str]:
+    """A name as what a toolchain put before it, the rest, and what it put behind it."""
+    before = next((each for each in _PREFIXES if name.startswith(each)), "")
+    behind = next((each for each in _SUFFIXES if name.endswith(each)), "")
+    return before, name.removeprefix(before).removesuffix(behind), behind
 
 
 def anonymize_case(case: Case, public: PublicWords) -> Case:
@@ -187,7 +233,7 @@ class Hiding:
         if not text:
             return text
         if text not in self._names:
-            ending = next((each for each in ENDINGS if text.endswith(each)), "")
+            ending = next((each for each in _ENDINGS if text.endswith(each)), "")
             self._names[text] = f"n{self._digest(text)[: _LENGTH - 1]}{ending}"
         return self._names[text]
 
@@ -196,7 +242,7 @@ class Hiding:
         return hashlib.blake2b(content, key=self.key, digest_size=32).hexdigest()
 
     def _word(self, text: str) -> str:
-        return text if is_number(text) or self.public.is_word(text) else self.name(text)
+        return text if _is_number(text) or self.public.is_word(text) else self.name(text)
 
     def _key(self, text: str) -> str:
         return text if self.public.is_key(text) else ":".join(map(self.name, text.split(":")))
@@ -209,7 +255,7 @@ class Hiding:
         kind, _, names = text.partition(" ")
         if kind != "quantizer":
             return self._word(text)
-        parts = (affixes_of(each) for each in names.split(" > "))
+        parts = (_affixes_of(each) for each in names.split(" > "))
         return f"{kind} {' > '.join(before + self.name(rest) + behind for before, rest, behind in parts)}"
 
     def _attributes(self, attributes: Mapping[str, str]) -> dict[str, str]:
@@ -217,7 +263,7 @@ class Hiding:
         return {
             name: value
             for name, value in attributes.items()
-            if self.public.is_word(name) and (is_number(value) or self.public.is_word(value))
+            if self.public.is_word(name) and (_is_number(value) or self.public.is_word(value))
         }
 
     def _record(self, record: R) -> R:

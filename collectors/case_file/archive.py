@@ -5,7 +5,7 @@ import json
 import math
 import re
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -57,14 +57,9 @@ def write_case(case: Case, path: Path) -> None:
     """
     try:
         with new_file(path) as file, new_archive(file) as archive:
-            for role in (role for role in ROLES if role in case.statistics):
-                for name, array in sorted(arrays_of_statistics(case.statistics[role]).items()):
-                    _write_member(archive, f"{role}/{name}.npy", _npy(array))
-            for place, statistics in sorted(_stored_sums(case).items()):
-                for name, array in sorted(arrays_of_statistics(statistics).items()):
-                    _write_member(archive, f"{place}/{name}.npy", _npy(array))
-            for name, array in sorted(arrays_of_weights(case.weights).items()):
-                _write_member(archive, f"{_WEIGHTS}{name}.npy", _npy(array))
+            for folder, arrays in _arrays_by_folder(case):
+                for name, array in sorted(arrays.items()):
+                    _write_member(archive, f"{folder}{name}.npy", _npy(array))
             # Last, so that it is missing where damage hides the end of the archive's directory.
             record = _with_infinities_as_words(case.record.model_dump(mode="json"))
             _write_member(archive, _RECORD, json.dumps(record, allow_nan=False))
@@ -121,20 +116,24 @@ def _read_archive(path: Path) -> Case:
     CASE_BYTES.check(sum(array.size * max(8, array.itemsize) for array in arrays.values()), path)
     statistics: dict[Role, SetStatistics] = {}
     for role in ROLES:
-        own = {n.partition("/")[2].removesuffix(".npy"): a for n, a in arrays.items() if n.startswith(f"{role}/")}
-        if own:
+        if own := _inside(f"{role}/", arrays):
             statistics[role] = statistics_of_arrays(own)
             check_shapes(statistics[role], record)
     check_record(record, statistics)
-    own = {n.removeprefix(_WEIGHTS).removesuffix(".npy"): a for n, a in arrays.items() if n.startswith(_WEIGHTS)}
-    weights = weights_by_operator(own, len(record.operators))
+    weights = weights_by_operator(_inside(_WEIGHTS, arrays), len(record.operators))
     return Case(record, statistics, weights, _sums_of_arrays(arrays, record, statistics))
 
 
-def _stored_sums(case: Case) -> dict[str, SetStatistics]:
-    """Sums of a data set that is not complete, by their folder; a single one is the data set's statistics."""
+def _arrays_by_folder(case: Case) -> Iterator[tuple[str, dict[str, Array]]]:
+    """Arrays of the data sets, of sums of those that are not complete, and of the weights.
+
+    A single sum is the data set's statistics.
+    """
+    yield from ((f"{role}/", arrays_of_statistics(case.statistics[role])) for role in ROLES if role in case.statistics)
     several = {role: sums for role, sums in case.sums.items() if len(sums) > 1}
-    return {f"{_SUMS}{role}/{k}": own.statistics for role, sums in several.items() for k, own in enumerate(sums)}
+    stored = {f"{_SUMS}{role}/{k}/": own.statistics for role, sums in several.items() for k, own in enumerate(sums)}
+    yield from ((folder, arrays_of_statistics(stored[folder])) for folder in sorted(stored))
+    yield _WEIGHTS, arrays_of_weights(case.weights)
 
 
 def _sums_of_arrays(

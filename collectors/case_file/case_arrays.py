@@ -1,6 +1,7 @@
 """Statistics of data sets and histograms of weights as arrays of a case file, and back."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,13 +10,16 @@ from quantmedic.collectors.data.arrays import Array
 from quantmedic.engine.case.histogram import BINS, StoredHistograms
 from quantmedic.engine.case.output_comparison import FIELDS, VOTES, Comparison
 from quantmedic.engine.case.records import CHANNEL_BINS, WEIGHT_BINS, WEIGHT_CHANNELS, WeightArrays
-from quantmedic.engine.case.statistics import (
-    SAMPLE_DTYPE,
-    SetStatistics,
-)
+from quantmedic.engine.case.statistics import SAMPLE_DTYPE, SetStatistics
 from quantmedic.engine.case.tallies import Tally
 from quantmedic.engine.case.thumbnails import SIDE, THUMBNAIL_DTYPE, Thumbnails
 
+#: Arrays of a data set that stand in its file as they are, and numbers that stand there together.
+_AS_THEY_ARE = (
+    *("channels", "bucket_min", "bucket_max", "samples", "feature_sum", "feature_outer", "flipped_sum"),
+    *("tensor_samples", "sample_width", "sample_count", "slot_min", "slot_max", "spatial"),
+)
+_COUNTS = ("feature_count", "flipped_count", "feature_width")
 _COMPARISON = "comparison."
 _TALLY = "tally."
 #: Of each channel of an operator's weights; extremes are those of float32 weights, so that nothing is lost.
@@ -40,27 +44,15 @@ def arrays_of_statistics(s: SetStatistics) -> dict[str, Array]:
     """All arrays of one data set; histograms sparse, ragged lists joined with their lengths."""
     arrays: dict[str, Array] = {f"columns.{name}": column for name, column in s.columns.items()}
     return arrays | {
-        "channels": s.channels,
+        **{name: getattr(s, name) for name in _AS_THEY_ARE},
         **_sparse("histogram", s.histograms),
         **_sparse("quantized_histogram", s.quantized_histograms),
-        "bucket_min": s.bucket_min,
-        "bucket_max": s.bucket_max,
-        "samples": s.samples,
         "lattice.lengths": np.array([len(v) for v in s.lattice], np.int64),
         "lattice.values": np.concatenate([np.zeros(0, np.float32), *s.lattice]),
-        "feature_count": np.array([s.feature_count, s.flipped_count, s.feature_width], np.int64),
-        "feature_sum": s.feature_sum,
-        "feature_outer": s.feature_outer,
-        "flipped_sum": s.flipped_sum,
+        "feature_count": np.array([getattr(s, name) for name in _COUNTS], np.int64),
         "codes.shapes": np.array([c.shape for c in s.codes], np.int64).reshape(-1, 2),
         "codes.used": np.concatenate([np.zeros(0, np.bool_), *(c.ravel() for c in s.codes)]),
-        "tensor_samples": s.tensor_samples,
-        "sample_width": s.sample_width,
-        "sample_count": s.sample_count,
-        "slot_min": s.slot_min,
-        "slot_max": s.slot_max,
         **_comparison_arrays(s),
-        "spatial": s.spatial,
         **_thumbnail_arrays(s.thumbnails),
         **_tally_arrays(s.tallies),
     }
@@ -86,28 +78,16 @@ def statistics_of_arrays(arrays: Mapping[str, Array]) -> SetStatistics:
         raise ValueError(f"{rows} rows for tensors of {arrays['channels'].sum()} channels")
     if arrays["samples"].dtype.names is None:
         raise ValueError("the samples are no table")
+    plain: dict[str, Any] = {name: arrays[name] for name in _AS_THEY_ARE}
+    plain |= {name: int(count) for name, count in zip(_COUNTS, arrays["feature_count"], strict=True)}
+    plain["samples"] = plain["samples"].astype(SAMPLE_DTYPE)
     return SetStatistics(
-        channels=arrays["channels"],
+        **plain,
         columns={n.removeprefix("columns."): a for n, a in arrays.items() if n.startswith("columns.")},
         histograms=_histograms("histogram", arrays),
-        bucket_min=arrays["bucket_min"],
-        bucket_max=arrays["bucket_max"],
-        samples=arrays["samples"].astype(SAMPLE_DTYPE),
         lattice=split_list(arrays["lattice.values"], arrays["lattice.lengths"]),
-        feature_count=int(arrays["feature_count"][0]),
-        feature_sum=arrays["feature_sum"],
-        feature_outer=arrays["feature_outer"],
-        flipped_count=int(arrays["feature_count"][1]),
-        flipped_sum=arrays["flipped_sum"],
-        feature_width=int(arrays["feature_count"][2]),
         codes=[part.reshape(shape) for part, shape in zip(codes, shapes, strict=True)],
-        tensor_samples=arrays["tensor_samples"],
-        sample_width=arrays["sample_width"],
-        sample_count=arrays["sample_count"],
-        slot_min=arrays["slot_min"],
-        slot_max=arrays["slot_max"],
         comparisons=_comparisons(arrays),
-        spatial=arrays["spatial"],
         quantized_histograms=_histograms("quantized_histogram", arrays),
         thumbnails=_thumbnails(arrays),
         tallies=_tallies(arrays, len(arrays["samples"])),

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from timeit import timeit
 
 import numpy as np
 
@@ -71,7 +72,7 @@ def in_turn(a: Callable[[], object], b: Callable[[], object], seconds: float) ->
             break
         order: Sequence[int] = (0, 1) if len(times[0]) % 2 == 0 else (1, 0)
         for which in order:
-            times[which].append(_seconds_of((a, b)[which]))
+            times[which].append(timeit((a, b)[which], number=1))
     return times
 
 
@@ -82,9 +83,3 @@ def _warm_up(call: Callable[[], object]) -> None:
         call()
         if time.perf_counter() >= end:
             return
-
-
-def _seconds_of(call: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain, repeat
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,19 +52,17 @@ class Outputs:
 
         Of large outputs some elements of every sample tell enough, unless the ``whole`` is asked for.
         """
-        found = {}
-        for i, (x, y) in enumerate(zip(floats, quantized, strict=True)):
-            if comparable(x, y):
-                found[f"output.{i}"] = compare_outputs(*((x, y) if whole else (thin_out(x), thin_out(y))), None)
-        return found
+        return {
+            f"output.{i}": compare_outputs(*((x, y) if whole else (thin_out(x), thin_out(y))), None)
+            for i, (x, y) in enumerate(zip(floats, quantized, strict=True))
+            if comparable(x, y)
+        }
 
     def endings(self, floats: Sequence[Array], quantized: Sequence[Array]) -> dict[str, Comparison]:
         """The same where one model's output goes through a function first: what the other one may end with."""
         found = {}
         for i, (x, y) in enumerate(zip(floats, quantized, strict=True)):
-            if not comparable(x, y) or {x.dtype.kind, y.dtype.kind} != {"f"} or x.ndim < 2 or x.shape[-1] < 2:
-                continue
-            if x[:1].size > ENDING_ELEMENTS:
+            if not _are_values(x, y) or x.ndim < 2 or x.shape[-1] < 2 or x[:1].size > ENDING_ELEMENTS:
                 continue
             for name, function in ENDINGS.items():
                 found[f"{name} quantized.{i}"] = compare_outputs(function(x.astype(np.float64)), y, None)
@@ -77,9 +76,9 @@ class Outputs:
         """
         found = {}
         for i, (joint, x, y) in enumerate(zip(self._joints, floats, quantized, strict=True)):
-            if joint.axis is None or not comparable(x, y) or {x.dtype.kind, y.dtype.kind} != {"f"}:
+            if joint.axis is None or not _are_values(x, y) or x.ndim <= joint.axis:
                 continue
-            if x.ndim <= joint.axis or x.shape[joint.axis] != joint.size:
+            if x.shape[joint.axis] != joint.size:
                 continue  # as many as the data decide, such as boxes that are left after a suppression
             if joint.size <= COLUMNS:
                 found[f"column.{i}"] = _compare_columns(x, y, joint.axis)
@@ -108,12 +107,11 @@ class Outputs:
 
     def of_stage(self, key: str, first: Sequence[Array], other: Sequence[Array]) -> dict[str, Comparison]:
         """The outputs of one stage against those of another; outputs of different shapes are left out."""
-        found = {}
-        for i, (x, y) in enumerate(zip(first, other, strict=False)):
-            if comparable(x, y):
-                axis = self._axes[i] if i < len(self._axes) else None
-                found[f"{key}.{i}"] = compare_outputs(x, y, axis, classes=self._classes and i == 0)
-        return found
+        return {
+            f"{key}.{i}": compare_outputs(x, y, axis, classes=self._classes and i == 0)
+            for i, (x, y, axis) in enumerate(zip(first, other, chain(self._axes, repeat(None)), strict=False))
+            if comparable(x, y)
+        }
 
 
 def same_outputs(a: Sequence[Array], b: Sequence[Array]) -> bool:
@@ -171,6 +169,11 @@ def comparable(x: object, y: object) -> bool:
     if not isinstance(x, np.ndarray) or not isinstance(y, np.ndarray):
         return False
     return all(a.dtype.kind in "fiub" and a.ndim for a in (x, y)) and x.shape == y.shape
+
+
+def _are_values(x: Array, y: Array) -> bool:
+    """Two comparable arrays that hold no codes."""
+    return comparable(x, y) and {x.dtype.kind, y.dtype.kind} == {"f"}
 
 
 def compare_outputs(x: Array, y: Array, axis: int | None, *, classes: bool = False) -> Comparison:

@@ -4,7 +4,6 @@ import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import NamedTuple
 
 import numpy as np
 
@@ -29,11 +28,10 @@ from quantmedic.collectors.pair.patterns import (
 from quantmedic.collectors.pair.quantizer import quantizer_facts
 from quantmedic.collectors.pair.same_network import same_model
 from quantmedic.collectors.pair.tensor_pairs import observable_tensor
-from quantmedic.engine.case.facts import FusionFacts, Pattern, QuantizerFacts
+from quantmedic.engine.case.facts import FusionFacts, QuantizerFacts
 from quantmedic.engine.case.records import (
     CaseRecord,
     FloatOperatorRecord,
-    GateRecord,
     OperatorRecord,
     OutputRecord,
     PartRecord,
@@ -67,13 +65,11 @@ def record_models(
         facts: Fields of ``ModelFacts`` that running the models told.
     """
     models = plan.models
-    description = models.describe()
-    index = {pair.root: i for i, pair in enumerate(plan.pairs)}
-    ends = [op.index for op in models.quantized.operators if op.op_type in COMPUTE] or [-1]
-    traits = _Traits(description.half, squared_tensors(models.quantized))
-    graph, twins = models.quantized, models.match.operators
+    graph, twins, description = models.quantized, models.match.operators, models.describe()
     found = [measure_weights(op, graph, twins.get(op.index), models.float_graph) for op in graph.operators]
-    tables = _Tables(models, index, kernels(), ends, description.attributes_of_twins, fusions_of(models))
+    index = {pair.root: i for i, pair in enumerate(plan.pairs)}
+    last = next((op.index for op in reversed(graph.operators) if op.op_type in COMPUTE), -1)
+    tables = _Tables(plan, description, last, index, kernels(), squared_tensors(graph), fusions_of(models))
     operators = tuple(
         _operator(op, tables, own).model_copy(update={"operations": count})
         for op, own, count in zip(graph.operators, found, operations_of(models), strict=True)
@@ -81,9 +77,9 @@ def record_models(
     record = CaseRecord(
         quantmedic_version=version,
         model=description.facts.model_copy(update={**facts, **_pair_facts(models, operators, description.hashes)}),
-        tensors=tuple(_tensor(i, plan, index, traits) for i in range(len(plan.pairs))),
+        tensors=tuple(_tensor(i, tables) for i in range(len(plan.pairs))),
         operators=operators,
-        outputs=_outputs(plan, index, decoded=not description.codes_are_outputs),
+        outputs=tuple(_outputs(tables)),
         input_tensor=plan.input_pair,
         image_input=plan.image is not None and plan.image[1] > 0,
         spatial_input=spatial,
@@ -120,103 +116,85 @@ def _run_record(description: Description, how: Mapping[str, object]) -> dict[str
     }
 
 
-class _Traits(NamedTuple):
-    """Tensors of the quantized model that are float16 (None where unknown), and those that are squared."""
+@dataclass(frozen=True)
+class _Tables:
+    """What the records of all tensors, operators and outputs are made from.
 
-    half: frozenset[str] | None
+    Attributes:
+        plan: What is measured of both models.
+        description: What the front end knows of them.
+        last: Index of the last compute operator; -1 without one.
+        index: Number of each measured tensor by its root.
+        kernels: How each tensor is computed.
+        squared: Tensors of the quantized model that are squared.
+        fusions: Facts of the layers with an activation function behind them, by index.
+    """
+
+    plan: Plan
+    description: Description
+    last: int
+    index: Mapping[str, int]
+    kernels: Mapping[str, Kernel]
     squared: frozenset[str]
+    fusions: Mapping[int, FusionFacts]
 
 
-def _tensor(i: int, plan: Plan, index: Mapping[str, int], traits: "_Traits") -> TensorRecord:
-    pair, models = plan.pairs[i], plan.models
-    producer = models.quantized.producers.get(pair.root)
+def _tensor(i: int, tables: _Tables) -> TensorRecord:
+    plan, models, half = tables.plan, tables.plan.models, tables.description.half
+    pair, graph = plan.pairs[i], models.quantized
+    producer = graph.producers.get(pair.root)
     twin = models.match.operators.get(producer.index) if producer is not None else None
-    gate = gate_of(pair.root, models, index)
+    gate = gate_of(pair.root, models, tables.index)
     clip = float_clip(pair.twin, models)
     return TensorRecord(
         name=pair.root,
         float_name=pair.twin,
         producer=producer.op_type if producer else "Input",
         producer_name=(twin.name if twin else producer.name) if producer else None,
-        consumers=tuple(op.op_type for op in models.quantized.consumers.get(pair.root, [])),
+        consumers=tuple(op.op_type for op in graph.consumers.get(pair.root, [])),
         readers=_readers(pair.twin, models.float_graph),
         axis=plan.axes[i],
         channels=plan.channels[i],
         bucketed=plan.bucketed[i],
-        is_input=pair.root in models.quantized.inputs,
-        is_half=None if traits.half is None else pair.root in traits.half,
-        is_squared=pair.root in traits.squared,
+        is_input=pair.root in graph.inputs,
+        is_half=None if half is None else pair.root in half,
+        is_squared=pair.root in tables.squared,
         quantizer=quantizer_facts(pair.tap.quantizer, pair.tap.small_floats),
-        pattern=_pattern(pair.root, gate, models.quantized),
+        pattern="swish" if gate is not None else "softmax-input" if feeds_softmax(pair.root, graph) else "none",
         gate=gate,
         clip_high=clip.high if clip is not None else None,
         floor_lost=is_floor_lost(pair.root, pair.twin, models),
-        clip_lost=is_clip_lost(pair.root, clip, models.quantized) if clip is not None else None,
+        clip_lost=is_clip_lost(pair.root, clip, graph) if clip is not None else None,
     )
 
 
-def _pattern(root: str, gate: GateRecord | None, graph: Graph) -> Pattern:
-    if gate is not None:
-        return "swish"
-    return "softmax-input" if feeds_softmax(root, graph) else "none"
-
-
-@dataclass(frozen=True)
-class _Tables:
-    """What the records of all operators are made from.
-
-    Attributes:
-        models: Both models.
-        index: Number of each measured tensor by its root.
-        kernels: How each tensor is computed.
-        ends: Indexes of the compute operators, in order.
-        attributes_of_twins: See ``Description``.
-        fusions: Facts of the layers with an activation function behind them, by index.
-    """
-
-    models: Models
-    index: Mapping[str, int]
-    kernels: Mapping[str, Kernel]
-    ends: Sequence[int]
-    attributes_of_twins: bool
-    fusions: Mapping[int, FusionFacts]
-
-
 def _operator(op: Operator, tables: _Tables, own: Weights) -> OperatorRecord:
-    models, index, ends = tables.models, tables.index, tables.ends
-    twin = models.match.operators.get(op.index)
-    kernel = kernel_of(op, models.quantized, tables.kernels)
+    models, index = tables.plan.models, tables.index
+    graph, twin = models.quantized, models.match.operators.get(op.index)
+    kernel = kernel_of(op, graph, tables.kernels)
+    # What this one reads and is not measured belongs to who writes it.
+    writers = [graph.producers.get(name) for name in op.inputs if name not in index]
+    nodes = _float_operators_of(op, twin, models) if twin is not None and twin.node.name else []
+    alike = twin is not None and twin.op_type == op.op_type and tables.description.attributes_of_twins
     return OperatorRecord(
         index=op.index,
         name=twin.name if twin else op.name,
         float_name=twin.name if twin else None,
         quantized_name=op.name,
-        float_nodes=_float_nodes(op, twin, models),
+        float_nodes=tuple(node.node.name for node in nodes if node.node.name),
         op_type=op.op_type,
-        inputs=tuple(index.get(name) for name in op.inputs if name not in models.quantized.constants),
-        outputs=tuple(index.get(observable_tensor(name, models.quantized)) for name in op.outputs),
+        inputs=tuple(index.get(name) for name in op.inputs if name not in graph.constants),
+        outputs=tuple(index.get(observable_tensor(name, graph)) for name in op.outputs),
         is_compute=op.op_type in COMPUTE,
-        is_last=op.index == ends[-1],
+        is_last=op.index == tables.last,
         executed_as=kernel.value if kernel is not None else None,
         weight=own.facts,
-        bias=bias_facts(op, models.quantized, twin, models.float_graph),
-        constant=constant_facts(op, models.quantized, twin, models.float_graph),
+        bias=bias_facts(op, graph, twin, models.float_graph),
+        constant=constant_facts(op, graph, twin, models.float_graph),
         fusion=tables.fusions.get(op.index, FusionFacts()),
-        attributes=_attributes(op, twin, of_twin=tables.attributes_of_twins),
-        sources=_sources(op, models.quantized, index),
+        attributes=readable_attributes(twin if twin is not None and alike else op),
+        sources=tuple(dict.fromkeys(writer.index for writer in writers if writer is not None)),
     )
-
-
-def _attributes(op: Operator, twin: Operator | None, *, of_twin: bool) -> dict[str, str]:
-    """Attributes of an operator, or those of a twin of its type."""
-    same = twin is not None and twin.op_type == op.op_type
-    return readable_attributes(twin if twin is not None and same and of_twin else op)
-
-
-def _sources(op: Operator, graph: Graph, index: Mapping[str, int]) -> tuple[int, ...]:
-    """Operators that write what this one reads, where the tensor between them is not measured."""
-    writers = [graph.producers.get(name) for name in op.inputs if name not in index]
-    return tuple(dict.fromkeys(writer.index for writer in writers if writer is not None))
 
 
 def _readers(tensor: str, graph: Graph) -> tuple[str, ...]:
@@ -228,13 +206,6 @@ def _readers(tensor: str, graph: Graph) -> tuple[str, ...]:
         found |= dict.fromkeys(reader.node.name for reader in readers if reader.node.name)
         frontier = [output for reader in readers if reader.op_type in LAYOUTS for output in reader.outputs]
     return tuple(found)
-
-
-def _float_nodes(op: Operator, twin: Operator | None, models: Models) -> tuple[str, ...]:
-    """Float nodes from the twin of an operator to the tensor that stands for its output; none if that has no name."""
-    if twin is None or not twin.node.name:
-        return ()
-    return tuple(node.node.name for node in _float_operators_of(op, twin, models) if node.node.name)
 
 
 def _float_operators_of(op: Operator, twin: Operator, models: Models) -> list[Operator]:
@@ -282,42 +253,32 @@ def _float_operators(models: Models) -> tuple[FloatOperatorRecord, ...]:
 
 def kernel_of(op: Operator, graph: Graph, kernels: Mapping[str, Kernel]) -> Kernel | None:
     """Integer where an integer kernel computes the operator or writes its codes; None where that is not known."""
-    names = [op.node.outputs[0], *(name for output in op.outputs for name in _copies(graph, output))]
-    found = {kernels[name] for name in names if name in kernels}
+    copies = (tap.tensor for output in op.outputs for tap in graph.quantizers.get(output, []) if tap.tensor)
+    found = {kernels[name] for name in (op.node.outputs[0], *op.outputs, *copies) if name in kernels}
     if not found:
         return None
     return Kernel.INTEGER if Kernel.INTEGER in found else Kernel.FLOAT
 
 
-def _copies(graph: Graph, root: str) -> Iterator[str]:
-    yield root
-    yield from (tap.tensor for tap in graph.quantizers.get(root, []) if tap.tensor)
-
-
-def _outputs(plan: Plan, index: Mapping[str, int], *, decoded: bool) -> tuple[OutputRecord, ...]:
-    models = plan.models
+def _outputs(tables: _Tables) -> Iterator[OutputRecord]:
+    plan, models = tables.plan, tables.plan.models
     grids = {i: columns for i, _, columns in plan.output_grids}
     tensors = {pair.twin: i for i, pair in enumerate(plan.pairs)}
-    records = []
     for (position, twin), joint in zip(models.match.outputs, plan.joints, strict=True):
-        name, i = models.float_graph.outputs[position], index.get(models.quantized.output_roots[twin])
-        records.append(
-            OutputRecord(
-                name=name,
-                tensor=i,
-                quantizer=quantizer_facts(plan.pairs[i].tap.quantizer) if i is not None else QuantizerFacts(),
-                columns=grids.get(i, 0) if i is not None else 0,
-                is_codes=not decoded
-                and _is_integer(models.quantized, twin)
-                and not _is_integer(models.float_graph, position),
-                axis=joint.axis,
-                parts=tuple(PartRecord(**part._asdict()) for part in joint.parts),
-                carriers=tuple(tensors[name] for name in joint.carriers if name in tensors),
-                is_score=joint.is_score,
-                decoder=joint.decoder,
-            )
+        i = tables.index.get(models.quantized.output_roots[twin])
+        are_integers = _is_integer(models.quantized, twin) and not _is_integer(models.float_graph, position)
+        yield OutputRecord(
+            name=models.float_graph.outputs[position],
+            tensor=i,
+            quantizer=quantizer_facts(plan.pairs[i].tap.quantizer) if i is not None else QuantizerFacts(),
+            columns=grids.get(i, 0) if i is not None else 0,
+            is_codes=tables.description.codes_are_outputs and are_integers,
+            axis=joint.axis,
+            parts=tuple(PartRecord(**part._asdict()) for part in joint.parts),
+            carriers=tuple(tensors[name] for name in joint.carriers if name in tensors),
+            is_score=joint.is_score,
+            decoder=joint.decoder,
         )
-    return tuple(records)
 
 
 def _is_integer(graph: Graph, position: int) -> bool:

@@ -156,15 +156,11 @@ def read_recording(source: object) -> tuple[Recording, NDArray[np.uint64]] | Non
             with archive.open(HASHES) as member:
                 return recording, np.frombuffer(member.read(8 * recording.samples), np.uint64)
         except (ValueError, KeyError, ValidationError, RecursionError) as error:
-            raise _damage_error(source) from error
-
-
-def _damage_error(source: object) -> DataError:
-    return DataError(
-        "the description of the recorded outputs is damaged",
-        where=f"{source}: {MEMBER}",
-        help="record them again: quantmedic collect FLOAT QUANT -v VAL --outputs-only FILE",
-    )
+            raise DataError(
+                "the description of the recorded outputs is damaged",
+                where=f"{source}: {MEMBER}",
+                help="record them again: quantmedic collect FLOAT QUANT -v VAL --outputs-only FILE",
+            ) from error
 
 
 def require_same_model(recording: Recording, source: object, hashes: Sequence[str]) -> None:

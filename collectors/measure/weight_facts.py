@@ -80,7 +80,7 @@ def measure_weights(op: Operator, graph: Graph, twin: Operator | None, float_gra
         "group_size": stored.quantizer.block_size if stored.quantizer is not None else None,
         "overflow_ratio": _overflow_ratio(stored, shaped),
         **_distribution(values, axis),
-        **_stored_distribution(stored.values),
+        **_moments(stored.values, "stored_"),
         **(_normalization_gains(twin, float_graph) if original.folded else {}),
     }
     if stored.quantizer is None and stored.values is not None and source is not None:
@@ -124,19 +124,14 @@ def _max_code(stored: Constant) -> int | None:
 
 def _distribution(values: Values, axis: int | None) -> Numbers:
     """How the weights are spread, over all channels and within each."""
+    found = _moments(values)
     top, std = float(np.abs(values).max()), float(values.std())
     centred = values - np.float32(values.mean(dtype=np.float64))
     centred *= centred
     variance = float(centred.mean(dtype=np.float64))
     fourth = float(power_of(centred.reshape(1, -1))[0]) / values.size
-    found: Numbers = {
-        "min": float(values.min()),
-        "max": float(values.max()),
-        "mean": float(values.mean()),
-        "std": std,
-        "absmax_over_std": top / std if std > 0 else None,
-        "kurtosis": fourth / variance**2 - 3 if variance > 0 else None,
-    }
+    found["absmax_over_std"] = top / std if std > 0 else None
+    found["kurtosis"] = fourth / variance**2 - 3 if variance > 0 else None
     if axis is None:
         return found
     rows = rows_along(values, axis)
@@ -155,16 +150,12 @@ def _distribution(values: Values, axis: int | None) -> Numbers:
     }
 
 
-def _stored_distribution(values: Values | None) -> Numbers:
-    """How the weights are spread that the quantized model computes with."""
+def _moments(values: Values | None, prefix: str = "") -> Numbers:
+    """Extremes, mean and deviation under names with this prefix; none of no values."""
     if values is None or not values.size:
         return {}
-    return {
-        "stored_min": float(values.min()),
-        "stored_max": float(values.max()),
-        "stored_mean": float(values.mean()),
-        "stored_std": float(values.std()),
-    }
+    numbers = {"min": values.min(), "max": values.max(), "mean": values.mean(), "std": values.std()}
+    return {f"{prefix}{name}": float(number) for name, number in numbers.items()}
 
 
 def _input_range_ratio(matrix: Values) -> float | None:

@@ -244,27 +244,34 @@ def suppress(boxes: Values, scores: Values, classes: Values, overlap: float, mos
         overlap: Overlap up to which boxes of a class stand beside each other.
         most: Boxes that stay at most.
     """
+
+    def overlapping(first: NDArray[np.int64], second: NDArray[np.int64]) -> NDArray[np.bool_]:
+        of_one_class = classes[first, np.newaxis] == classes[np.newaxis, second]
+        return of_one_class & (box_overlaps(boxes[first], boxes[second]) > overlap)
+
     order = np.argsort(-scores, kind="stable")
     kept = np.zeros(0, np.int64)
     for start in range(0, len(order), _BLOCK):
         block = order[start : start + _BLOCK]
-        block = block[~_overlapping(boxes, classes, block, kept, overlap).any(axis=1)]
-        kept = np.concatenate([kept, block[_first_ones(_overlapping(boxes, classes, block, block, overlap))]])
+        block = block[~overlapping(block, kept).any(axis=1)]
+        kept = np.concatenate([kept, block[_first_ones(overlapping(block, block))]])
         if len(kept) >= most:
             break
     return kept[:most]
 
 
-def _overlapping(
-    boxes: Values, classes: Values, first: NDArray[np.int64], second: NDArray[np.int64], overlap: float
-) -> NDArray[np.bool_]:
-    """Which boxes of one list overlap which of the other too much, and are of its class; ``[first, second]``."""
-    a, b = boxes[first, np.newaxis], boxes[np.newaxis, second]
-    shared = np.maximum(np.minimum(a[..., 2:], b[..., 2:]) - np.maximum(a[..., :2], b[..., :2]), 0).prod(axis=2)
-    union = (a[..., 2:] - a[..., :2]).prod(axis=2) + (b[..., 2:] - b[..., :2]).prod(axis=2) - shared
-    found: NDArray[np.bool_] = shared > overlap * union
-    # Boxes without an area, whose union is none, overlap nothing.
-    return found & (union > 0) & (classes[first, np.newaxis] == classes[np.newaxis, second])
+def box_overlaps(first: Values, second: Values) -> Values:
+    """Intersection over union of every box of one list with every one of the other, given by corners.
+
+    Boxes without an area overlap nothing.
+    """
+    low = np.maximum(first[:, np.newaxis, :2], second[np.newaxis, :, :2])
+    high = np.minimum(first[:, np.newaxis, 2:], second[np.newaxis, :, 2:])
+    shared = np.prod(np.maximum(high - low, 0), axis=2)
+    areas = [np.prod(own[:, 2:] - own[:, :2], axis=1) for own in (first, second)]
+    union = areas[0][:, np.newaxis] + areas[1][np.newaxis] - shared
+    overlaps: Values = np.divide(shared, union, out=np.zeros_like(shared), where=(shared > 0) & (union > 0))
+    return overlaps
 
 
 def _first_ones(overlapping: NDArray[np.bool_]) -> NDArray[np.bool_]:

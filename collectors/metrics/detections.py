@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 
 from quantmedic.collectors.data.arrays import Array
 from quantmedic.collectors.metrics.box_labels import labelled_boxes, layout_named
-from quantmedic.collectors.metrics.box_readings import BoxReading, Found, raw_boxes
+from quantmedic.collectors.metrics.box_readings import BoxReading, Found, box_overlaps, raw_boxes
 from quantmedic.collectors.metrics.reading import NO_SUPPRESSION, Outputs, Reading
 from quantmedic.collectors.metrics.score_kinds import told_kinds
 from quantmedic.engine.case.tallies import Tally
@@ -96,14 +96,3 @@ def overlaps_found(boxes: Values, labelled: Values) -> Values:
         taken[every[hit], best[hit]] = True
         marks[i] = (hit << every).sum()
     return marks
-
-
-def box_overlaps(first: Values, second: Values) -> Values:
-    """Intersection over union of every box of one list with every one of the other, given by corners."""
-    low = np.maximum(first[:, np.newaxis, :2], second[np.newaxis, :, :2])
-    high = np.minimum(first[:, np.newaxis, 2:], second[np.newaxis, :, 2:])
-    shared = np.prod(np.maximum(high - low, 0), axis=2)
-    areas = [np.prod(own[:, 2:] - own[:, :2], axis=1) for own in (first, second)]
-    union = areas[0][:, np.newaxis] + areas[1][np.newaxis] - shared
-    overlaps: Values = np.divide(shared, union, out=np.zeros_like(shared), where=(shared > 0) & (union > 0))
-    return overlaps

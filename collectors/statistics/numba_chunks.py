@@ -6,13 +6,16 @@ in the extremes that they return, and a chunk for which it does not hold is done
 numba keeps the code of ``numba_loops`` until that file changes: touch it where only this one did.
 """
 
+from collections.abc import Callable
 from typing import Any
 
+import numba
 import numpy as np
+from llvmlite import ir
+from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from quantmedic.collectors.statistics.compiled_cache import cached_njit
-from quantmedic.collectors.statistics.float_bits import bits_of, float_of
 from quantmedic.engine.case.histogram import SHIFT
 from quantmedic.engine.case.statistics import SHOWN_BUCKETS
 
@@ -30,6 +33,41 @@ _MAGNITUDE = np.int32(0x7FFFFFFF)
 _jit = cached_njit(forceinline=True)
 # Sums may be reordered, else they do not vectorize; NaN and infinities keep their meaning, else they could be missed.
 _sum = cached_njit(forceinline=True, fastmath={"reassoc", "nsz"})
+
+#: What decorates the code generators below: numba makes of each a function of one argument, and states no types.
+_as_function: Callable[[Callable[..., object]], Callable[[Any], Any]] = intrinsic
+
+
+@_as_function
+def bits_of(typing_context: object, value: object) -> object:
+    """The bits of a float32 as int32: the largest of many floats vectorizes only over their bits."""
+
+    def generate(context: object, builder: ir.IRBuilder, signature: object, arguments: list[ir.Value]) -> object:
+        return builder.bitcast(arguments[0], ir.IntType(32))
+
+    return numba.types.int32(numba.types.float32), generate
+
+
+@_as_function
+def float_of(typing_context: object, bits: object) -> object:
+    """The float32 of the given bits."""
+
+    def generate(context: object, builder: ir.IRBuilder, signature: object, arguments: list[ir.Value]) -> object:
+        return builder.bitcast(arguments[0], ir.FloatType())
+
+    return numba.types.float32(numba.types.int32), generate
+
+
+@_as_function
+def borrow(typing_context: object, array: Any) -> object:
+    """An array whose owner nobody counts: its slices cost nothing, and it must not outlive the array."""
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: list[ir.Value]) -> object:
+        borrowed = context.make_array(array)(context, builder, arguments[0])
+        borrowed.meminfo = ir.Constant(borrowed.meminfo.type, None)
+        return borrowed._getvalue()
+
+    return array(array), generate
 
 
 @_sum

@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.collectors.statistics.compiled_cache import cached_njit
-from quantmedic.collectors.statistics.float_bits import bits_of, borrow
 from quantmedic.collectors.statistics.numba_chunks import (
+    bits_of,
+    borrow,
     compare_shown,
     count,
     count_finite,

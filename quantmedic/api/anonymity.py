@@ -6,8 +6,7 @@ from pathlib import Path
 
 from quantmedic.api.cases import load_case
 from quantmedic.api.rulebase import load_rulebase, rule_folder
-from quantmedic.collectors.case_file.anonymous import anonymize_case
-from quantmedic.collectors.case_file.public_words import PublicWords
+from quantmedic.collectors.case_file.anonymous import PublicWords, anonymize_case
 from quantmedic.engine.case.facts import SCOPES, fact_paths
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.metrics.kinds import KINDS
