@@ -26,12 +26,11 @@ if TYPE_CHECKING:
     from quantmedic.api.imports import import_files
     from quantmedic.api.inspection import inspect
     from quantmedic.api.judging import judge
-    from quantmedic.api.layer_searches import load_sensitivity
     from quantmedic.api.readers import calibration_reader
     from quantmedic.api.repairs import correct_biases, learn_rounding, rewindable
     from quantmedic.api.report import write_report
     from quantmedic.api.rulebase import load_rulebase
-    from quantmedic.api.search import calibrations, debugger, fallback, search, sensitivity, write_search
+    from quantmedic.api.search import search, write_search
     from quantmedic.api.static import collect_static
     from quantmedic.api.weights import collect_weights, compare_weights
     from quantmedic.collectors.data.preprocessing import Preprocessing
@@ -45,7 +44,6 @@ __all__ = [
     "__version__",
     "anonymize",
     "calibration_reader",
-    "calibrations",
     "check",
     "collect",
     "collect_failed",
@@ -54,9 +52,7 @@ __all__ = [
     "compare",
     "compare_weights",
     "correct_biases",
-    "debugger",
     "diagnose",
-    "fallback",
     "fix",
     "import_files",
     "inspect",
@@ -64,11 +60,9 @@ __all__ = [
     "learn_rounding",
     "load_case",
     "load_rulebase",
-    "load_sensitivity",
     "rewindable",
     "save_case",
     "search",
-    "sensitivity",
     "write_comparison",
     "write_report",
     "write_search",
@@ -80,7 +74,6 @@ _HOMES = {
     "Preprocessing": "collectors.data.preprocessing",
     "anonymize": "api.anonymity",
     "calibration_reader": "api.readers",
-    "calibrations": "api.search",
     "check": "api.checks",
     "collect": "api.collect",
     "collect_failed": "api.failed",
@@ -89,9 +82,7 @@ _HOMES = {
     "compare": "api.comparisons",
     "compare_weights": "api.weights",
     "correct_biases": "api.repairs",
-    "debugger": "api.search",
     "diagnose": "api.diagnose",
-    "fallback": "api.search",
     "fix": "api.fix",
     "import_files": "api.imports",
     "inspect": "api.inspection",
@@ -99,15 +90,15 @@ _HOMES = {
     "learn_rounding": "api.repairs",
     "load_case": "api.cases",
     "load_rulebase": "api.rulebase",
-    "load_sensitivity": "api.layer_searches",
     "rewindable": "api.repairs",
     "save_case": "api.cases",
     "search": "api.search",
-    "sensitivity": "api.search",
     "write_comparison": "api.comparisons",
     "write_report": "api.report",
     "write_search": "api.search",
 }
+#: Functions of earlier versions.
+_SEARCHES = ("sensitivity", "fallback", "calibrations", "debugger")
 
 
 def __getattr__(name: str) -> object:
@@ -115,7 +106,8 @@ def __getattr__(name: str) -> object:
     if name == "__version__":
         return import_module("quantmedic.version").VERSION
     if name not in _HOMES:
-        raise AttributeError(f"module 'quantmedic' has no attribute {name!r}")
+        instead = f": call quantmedic.search({name!r}, …)" if name in _SEARCHES else ""
+        raise AttributeError(f"module 'quantmedic' has no attribute {name!r}{instead}")
     found = getattr(import_module(f"quantmedic.{_HOMES[name]}"), name)
     if not isinstance(found, type):
         signatures = import_module("quantmedic.api.signatures")

@@ -8,9 +8,12 @@ import ast
 import re
 import runpy
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from quantmedic.api.options import TAKEN
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = ("ARCHITECTURE.md", "CONTRIBUTING.md")
@@ -61,16 +64,25 @@ def with_tables(text: str) -> str:
 
 
 OPTIONS, ARGUMENTS = (ROOT / "quantmedic" / "api" / f"{name}.py" for name in ("options", "arguments"))
-HEAD = '''"""The keyword arguments of ``collect``, ``diagnose`` and ``fix``, for type checkers.
+HEAD = '''"""The keyword arguments of ``collect``, ``diagnose``, ``fix`` and ``search``, for type checkers.
 
 Written by ``python tests/test_documents.py`` from the options in `quantmedic.api.options`.
 """
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Literal, TypedDict
 
-from quantmedic.api.options import MeasuringMode, OutputSource, Prove, Stages, TensorSource, TokenSource
+from quantmedic.api.options import (
+    DataSource,
+    MeasuringMode,
+    MetricSource,
+    OutputSource,
+    Prove,
+    Stages,
+    TensorSource,
+    TokenSource,
+)
 from quantmedic.engine.case.facts import Role
 
 if TYPE_CHECKING:
@@ -81,6 +93,12 @@ class CollectArguments(TypedDict, total=False):
     """Those that ``collect`` explains one by one."""
 
 '''
+MIDDLE = '''
+
+class SearchArguments(TypedDict, total=False):
+    """Those that ``search`` explains one by one."""
+
+'''
 #: Options that are parameters of their own, or belong to another function, and one that Python takes in two forms.
 NOT_ARGUMENTS = {"representative", "validation", "folders", "select", "ignore", "thresholds"}
 TWO_FORMS = {"preprocessing": '"Preprocessing | Mapping[Role, Preprocessing] | None"'}
@@ -88,13 +106,26 @@ TWO_FORMS = {"preprocessing": '"Preprocessing | Mapping[Role, Preprocessing] | N
 
 def arguments_module() -> str:
     """The text of quantmedic/api/arguments.py: each declared option with its type."""
-    lines = []
-    for each in ast.walk(ast.parse(OPTIONS.read_text(encoding="utf-8"))):
+    groups = [each for each in ast.parse(OPTIONS.read_text(encoding="utf-8")).body if isinstance(each, ast.ClassDef)]
+    kinds = {group.name: dict(kinds_of_options(group)) for group in groups}
+    searched = kinds.pop("SearchOptions")
+    measured = {name: kind for own in kinds.values() for name, kind in own.items()}
+    taken = set().union(*TAKEN.values())
+    of_search = measured | {"toolchain": "str | None"} | searched
+    return (
+        HEAD
+        + "".join(f"    {name}: {kind}\n" for name, kind in measured.items() if name not in NOT_ARGUMENTS)
+        + MIDDLE
+        + "".join(f"    {name}: {kind}\n" for name, kind in of_search.items() if name in taken)
+    )
+
+
+def kinds_of_options(group: ast.ClassDef) -> Iterator[tuple[str, str]]:
+    """Name and type of each option that a group declares."""
+    for each in group.body:
         match each:
             case ast.AnnAssign(ast.Name(name), ast.Subscript(ast.Name("Annotated"), ast.Tuple([kind, *_]))):
-                if name not in NOT_ARGUMENTS:
-                    lines.append(f"    {name}: {TWO_FORMS.get(name) or with_none(ast.unparse(kind))}")
-    return HEAD + "\n".join(lines) + "\n"
+                yield name, TWO_FORMS.get(name) or with_none(ast.unparse(kind).replace("'", '"'))
 
 
 def with_none(kind: str) -> str:

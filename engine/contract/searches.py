@@ -9,7 +9,6 @@ from typing import Literal
 from pydantic import ConfigDict, Field, model_validator
 
 from quantmedic.engine.contract.advised_remedies import Configuration, Prescription
-from quantmedic.engine.errors import CaseError
 from quantmedic.engine.json_record import Record
 from quantmedic.engine.rules.toolchain import Chosen
 
@@ -60,20 +59,6 @@ class WorstOutcome(Outcome):
 #: One layer quantized, the rest float; one layer float, the rest quantized; all layers up to one quantized.
 Mode = Literal["one", "all-but-one", "cumulative"]
 MODES: tuple[Mode, ...] = ("one", "all-but-one", "cumulative")
-#: What an interrupted measurement has to be repeated with, in the order in which differences are reported.
-_RESUMED = {
-    "float_sha256": "models",
-    "quantized_sha256": "models",
-    "units": "models",
-    "seed": "options",
-    "batch_size": "options",
-    "metric": "options",
-    "metric_output": "options",
-    "metric_options": "options",
-    "modes": "options",
-    "samples": "data",
-    "data_sha256": "data",
-}
 
 
 class SensitivityUnit(Record):
@@ -178,22 +163,6 @@ class SensitivityRecord(SearchRecord):
             return None
         share = float(10.0 ** ((self.simulated.sqnr_db - outcome.sqnr_db) / 10.0))
         return 1.0 - share if mode == "all-but-one" else share
-
-    def resume(self, now: "SensitivityRecord") -> "SensitivityRecord":
-        """This interrupted record to go on with, where ``now`` is what a new one would be.
-
-        Raises:
-            CaseError: It was begun with other models, data or options.
-        """
-        for name, kind in _RESUMED.items():
-            then, here = getattr(self, name), getattr(now, name)
-            if then != here:
-                raise CaseError(
-                    f"the interrupted run was started with other {kind}",
-                    where=f"{name}: {_brief(then)} then, {_brief(here)} now",
-                    help=f"repeat the {kind} of the first run, or start anew without --resume",
-                )
-        return self
 
 
 def _brief(value: object) -> str:

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from quantmedic.api.judging import check_toolchain
-from quantmedic.api.limits import with_time_limit
-from quantmedic.api.opening import model_of, open_metric, open_pair
-from quantmedic.api.options import DataOptions, MeasuringOptions, ModelSource
+from quantmedic.api.opening import model_of, open_metric, open_pair, with_time_limit
+from quantmedic.api.options import DataOptions, ModelSource, SearchOptions
 from quantmedic.api.rulebase import load_rulebase
 from quantmedic.collectors.data.datasets import Dataset
 from quantmedic.collectors.data.preprocessing import Preprocessing
-from quantmedic.collectors.data.progress import Progress, no_progress
+from quantmedic.collectors.data.progress import Progress
 from quantmedic.collectors.front_ends import front_end_named, source_name
 from quantmedic.collectors.measure.host import EXACT_KERNELS, has_vnni, threads_to_use, wants_exact_kernels
 from quantmedic.collectors.measure.models import Edited, Models
@@ -41,23 +40,15 @@ _DATA = "quantmedic search calibrations float.onnx --representative rep.npz --va
 
 
 @with_time_limit
-def search_calibrations(
-    float_model: ModelSource,
-    data: DataOptions,
-    measuring: MeasuringOptions,
-    *,
-    toolchain: str | None = None,
-    methods: Sequence[str] = (),
-    progress: Progress = no_progress,
-) -> CalibrationsRecord:
-    """``calibrations`` with its options in groups; see there."""
+def search_calibrations(float_model: ModelSource, options: SearchOptions, progress: Progress) -> CalibrationsRecord:
+    """The way to calibrate that suits a network best, checked as it is printed."""
     begun = time.monotonic()
-    _require_data(data)
+    _require_data(options)
     base = load_rulebase()
-    check_toolchain(toolchain, base)
-    job = _open_job(float_model, data, measuring, base.toolchains, toolchain)
-    check_methods(methods, job.toolchain)
-    settings = settings_of(job.toolchain, methods)
+    check_toolchain(options.toolchain, base)
+    job = _open_job(float_model, options, base.toolchains)
+    check_methods(options.methods, job.toolchain)
+    settings = settings_of(job.toolchain, options.methods)
     with job.models.as_deployed():
         judge = job.judge()
         rows = judge_settings(settings, job.make, judge, lambda done: progress("judging", done, len(settings)))
@@ -94,36 +85,32 @@ class _Job:
         return Judge(self.models, pool, metric=self.metric, threads=self.threads, seed=self.seed)
 
 
-def _open_job(
-    float_model: ModelSource,
-    data: DataOptions,
-    measuring: MeasuringOptions,
-    toolchains: Sequence[Toolchain],
-    asked: str | None,
-) -> _Job:
+def _open_job(float_model: ModelSource, options: SearchOptions, toolchains: Sequence[Toolchain]) -> _Job:
     opened = model_of(float_model)
     is_file = isinstance(opened, str | Path)
     twin = opened if is_file else copy.deepcopy(opened)
-    models, datasets = open_pair(opened, twin, data.sources, preprocessing=data.preprocessing, labels=data.labels)
+    models, datasets = open_pair(
+        opened, twin, options.sources, preprocessing=options.preprocessing, labels=options.labels
+    )
     if models.float_graph.is_quantized:
         raise ModelError(
             "the model is quantized already, and calibration needs the float one",
             where=source_name(opened),
             help="give the model as it was before quantization",
         )
-    toolchain, executor = _choose_toolchain(models, toolchains, asked)
+    toolchain, executor = _choose_toolchain(models, toolchains, options.toolchain)
     return _Job(
         name=Path(str(opened)).name if is_file else source_name(opened),
         models=models,
         datasets=datasets,
-        counts={role: _count(dataset, data.samples) for role, dataset in datasets.items()},
-        limit=data.samples,
-        prepared=data.preprocessing.get("representative", Preprocessing()),
-        metric=_metric(data, datasets["validation"], models),
+        counts={role: _count(dataset, options.samples) for role, dataset in datasets.items()},
+        limit=options.samples,
+        prepared=options.preprocessing.get("representative", Preprocessing()),
+        metric=_metric(options, datasets["validation"], models),
         toolchain=toolchain,
         executor=executor,
-        threads=threads_to_use(measuring.threads),
-        seed=measuring.seed,
+        threads=threads_to_use(options.threads),
+        seed=options.seed,
     )
 
 

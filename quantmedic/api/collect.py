@@ -14,16 +14,14 @@ from quantmedic.api.cases import case_path, save_case, with_notice
 from quantmedic.api.grouping import group_arguments
 from quantmedic.api.imports import read_sources, toolchain_facts, with_files
 from quantmedic.api.language_models import collect_language_pair, is_language_pair, refuse_texts
-from quantmedic.api.limits import with_time_limit
 from quantmedic.api.notebooks import Watching, watching
-from quantmedic.api.opening import UNUSED_BOXES, open_metric, open_pair
+from quantmedic.api.opening import UNUSED_BOXES, open_metric, open_pair, with_time_limit
 from quantmedic.api.options import (
     FIRST_SECONDS,
     CheckpointOptions,
     CollectOptions,
     DataOptions,
     DataSource,
-    MeasuringOptions,
     ModelSource,
     ProofOptions,
 )
@@ -110,10 +108,9 @@ def collect(
         collectors.measure.collect_pair.Interrupted: Ctrl-C; a ``KeyboardInterrupt``, whose ``case`` is what was
             measured.
     """
-    grouped = group_arguments(representative, validation, options)
-    grouped = replace(grouped, proof=replace(grouped.proof, toolchain=toolchain))
+    given = replace(group_arguments(representative, validation, options), toolchain=toolchain)
     with watching(progress) as told:
-        return collect_pair(float_model, quantized_model, grouped, rules=rules, progress=told)
+        return collect_pair(float_model, quantized_model, given, rules=rules, progress=told)
 
 
 def collect_pair(
@@ -129,7 +126,7 @@ def collect_pair(
     if is_language_pair(float_model, quantized_model):
         return collect_language_pair(float_model, quantized_model, options, rules=rules, progress=progress)
     refuse_texts(float_model, quantized_model, options)
-    write_fixed = options.proof.write_fixed
+    write_fixed = options.write_fixed
     if write_fixed is not None:
         require_writable_repair(Path(write_fixed), (float_model, quantized_model))
     proof = prove_pair(float_model, quantized_model, options, rules=rules, progress=progress, announce=announce)
@@ -148,10 +145,9 @@ def prove_pair(
     announce: Announce = no_announcement,
 ) -> Proof:
     """``collect_pair`` that gives the repaired model back instead of writing it."""
-    data, measuring, proof = options.data, options.measuring, options.proof
-    if options.saving.checkpoint is not None:
-        require_file(case_path(options.saving.checkpoint))
-    if not data.sources:
+    if options.checkpoint is not None:
+        require_file(case_path(options.checkpoint))
+    if not options.sources:
         raise DataError(
             "no data was given",
             help="pass the calibration data with --representative, the evaluation data with --validation, or both",
@@ -161,59 +157,61 @@ def prove_pair(
         float_model, quantized_model, options, base, progress=progress, announce=announce
     )
     models = measurement.models
-    dump = open_device_tensors(measurement, options.references)
-    printed = toolchain_facts(getattr(models, "quantized_module", None), base, options.toolchain)
-    sources = read_sources(options.toolchain.settings_files)
+    dump = open_device_tensors(measurement, options)
+    printed = toolchain_facts(getattr(models, "quantized_module", None), base, options)
+    sources = read_sources(options.settings_files)
     extras = replace(extras, search=printed.search, settings=printed.settings)
     with models.as_deployed(), _connect_once(options) as options:
-        earlier = _unfinished_case(options.saving)
+        earlier = _unfinished_case(options)
         elsewhere = _elsewhere(float_model, quantized_model, options, progress)
         case = _measure(measurement, extras, options, earlier, elsewhere)
         case = _with_simulation_of(earlier, case)
-        case = with_files(_with_data_options(case, data), sources, models)
+        case = with_files(_with_data_options(case, options), sources, models)
         if printed.notice is not None:
             case = with_notice(case, printed.notice)
         try:
             if dump is not None:
                 case = with_device_tensors(case, measurement, dump)
-            if measuring.profile:
+            if options.profile:
                 case = _with_latency(case, measurement)
-            case = simulate_remedies(case, measurement) if measuring.attribution else with_notice(case, _LEFT_OUT)
+            case = simulate_remedies(case, measurement) if options.attribution else with_notice(case, _LEFT_OUT)
         except KeyboardInterrupt:
             # All samples are measured: what is lost is only what remedies recover.
             case = with_notice(case, _NOT_TRIED)
-            _save_checkpoint(case, options.saving)
+            _save_checkpoint(case, options)
             raise Interrupted(case) from None
-        allowance = _allowance_of(proof, case)
+        allowance = _allowance_of(options, case)
         if allowance is None:
             return Proof(case)
-        if options.spread.cluster is not None:
+        if options.cluster is not None:
             # What is compared has to run alike: kernels of several threads may round the last bit otherwise.
-            own = replace(measurement.options, threads=measuring.threads or THREADS)
+            own = replace(measurement.options, threads=options.threads or THREADS)
             measurement = replace(measurement, options=own)
         with _trying_elsewhere((float_model, quantized_model), options) as workers:
-            return prove_remedies(case, measurement, allowance, proof.toolchain, first=proof.first, elsewhere=workers)
+            return prove_remedies(
+                case, measurement, allowance, options.toolchain, first=options.first, elsewhere=workers
+            )
 
 
-def _allowance_of(proof: ProofOptions, case: Case) -> Allowance | None:
+def _allowance_of(options: ProofOptions, case: Case) -> Allowance | None:
     """What may be tried; None for nothing."""
-    if proof.first:
+    if options.first:
         return Allowance.like_measuring(case, FIRST_SECONDS)
-    if proof.budget is None:
+    if options.budget is None:
         return None
-    return Allowance(proof.budget, counted=not proof.is_timed)
+    return Allowance(options.budget, counted=not options.is_timed)
 
 
 @contextmanager
 def _connect_once(options: CollectOptions) -> Iterator[CollectOptions]:
     """The options with a client of the cluster, where one is named: its workers start once for all that they do."""
-    if options.spread.cluster is None:
+    if options.cluster is None:
         yield options
         return
     from quantmedic.cluster.connection import connect  # Dask is an optional package
 
-    with connect(options.spread.cluster) as client:
-        yield replace(options, spread=replace(options.spread, cluster=client))
+    with connect(options.cluster) as client:
+        yield replace(options, cluster=client)
 
 
 @contextmanager
@@ -221,12 +219,12 @@ def _trying_elsewhere(
     models: tuple[ModelSource, ModelSource], options: CollectOptions
 ) -> Iterator[OpenElsewhere | None]:
     """Opens the workers that carry trials out; None where this process does."""
-    if options.spread.cluster is None:
+    if options.cluster is None:
         yield None
         return
     from quantmedic.cluster.proofs import try_on_cluster  # Dask is an optional package
 
-    with try_on_cluster(options.spread.cluster, *models, options) as opened:
+    with try_on_cluster(options.cluster, *models, options) as opened:
         yield opened
 
 
@@ -240,41 +238,40 @@ def open_measurement(
     announce: Announce = no_announcement,
 ) -> tuple[Measurement, Extras]:
     """Both models, their data and what was computed elsewhere, opened as the options say."""
-    data, measuring = options.data, options.measuring
     models, datasets = open_pair(
         float_model,
         quantized_model,
-        data.sources,
-        preprocessing=data.preprocessing,
-        labels=data.labels,
+        options.sources,
+        preprocessing=options.preprocessing,
+        labels=options.labels,
         mapping=options.mapping,
     )
     with models.as_deployed():
-        metric = open_metric(data, datasets.values(), models, measuring.threads)
-    extras = open_references(models, datasets, data.samples, options.references, metric)
-    if measuring.device is not None:
-        models.run_on(measuring.device)
+        metric = open_metric(options, datasets.values(), models, options.threads)
+    extras = open_references(models, datasets, options, metric)
+    if options.device is not None:
+        models.run_on(options.device)
     measurement = Measurement(
         models=models,
         datasets=datasets,
         metric=metric,
-        options=heed_memory(models, datasets, _observer_options(data, measuring), measuring.memory),
+        options=heed_memory(models, datasets, _observer_options(options), options.memory),
         base=base,
         progress=progress,
         announce=announce,
     )
-    return measurement, replace(extras, device=measuring.device)
+    return measurement, replace(extras, device=options.device)
 
 
-def _observer_options(data: DataOptions, measuring: MeasuringOptions) -> Options:
+def _observer_options(options: CollectOptions) -> Options:
     return Options(
-        samples=data.samples,
-        batch_size=measuring.batch_size,
-        threads=threads_to_use(measuring.threads),
-        seed=measuring.seed,
-        mode=measuring.mode,
-        thumbnails=measuring.thumbnails,
-        step_error=measuring.step_error,
+        samples=options.samples,
+        batch_size=options.batch_size,
+        threads=threads_to_use(options.threads),
+        seed=options.seed,
+        mode=options.mode,
+        thumbnails=options.thumbnails,
+        step_error=options.step_error,
     )
 
 
@@ -282,7 +279,7 @@ def _elsewhere(
     float_model: ModelSource, quantized_model: ModelSource, options: CollectOptions, progress: Progress
 ) -> Elsewhere | None:
     """Workers of the cluster that measure; None where this process does."""
-    if options.spread.cluster is None:
+    if options.cluster is None:
         return None
     from quantmedic.cluster.slices import measure_on_cluster  # Dask is an optional package
 
@@ -304,7 +301,7 @@ def _measure(
         metric=measurement.metric,
         progress=measurement.progress,
         resume=earlier,
-        checkpoint=lambda case: _save_checkpoint(case, options.saving),
+        checkpoint=lambda case: _save_checkpoint(case, options),
         extras=extras,
         elsewhere=elsewhere,
     )
@@ -345,9 +342,9 @@ def _write_repair(proof: Proof, path: str | Path | None) -> Case:
     return proof.case
 
 
-def _with_data_options(case: Case, data: DataOptions) -> Case:
+def _with_data_options(case: Case, options: DataOptions) -> Case:
     """The case with what was declared for the data that were read, and whether the metric was named."""
-    preprocessing = data.preprocessing
+    preprocessing = options.preprocessing
     declared = {
         # As a case file gives it back, which knows lists and no tuples.
         role: {k: list(v) if isinstance(v, tuple) else v for k, v in vars(preprocessing[role]).items() if v is not None}
@@ -355,7 +352,7 @@ def _with_data_options(case: Case, data: DataOptions) -> Case:
         if role in preprocessing
     }
     run = {**case.record.run, "preprocessing": {role: given for role, given in declared.items() if given}}
-    run["metric_by_default"] = case.record.metric is not None and data.metric is None
+    run["metric_by_default"] = case.record.metric is not None and options.metric is None
     case = replace(case, record=case.record.model_copy(update={"run": run}))
     if shared := _calibrating_samples(case):
         case = with_notice(case, CALIBRATING.format(shared, case.record.datasets["validation"].seen))

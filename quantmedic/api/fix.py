@@ -12,8 +12,8 @@ from quantmedic.api.comparisons import compare, write_comparison
 from quantmedic.api.grouping import group_arguments
 from quantmedic.api.judging import check_toolchain, judge
 from quantmedic.api.language_models import refuse_checkpoints
-from quantmedic.api.limits import with_time_limit
 from quantmedic.api.notebooks import Watching, watching
+from quantmedic.api.opening import with_time_limit
 from quantmedic.api.options import CollectOptions, DataSource, ModelSource
 from quantmedic.api.remedies import require_other_file
 from quantmedic.api.report import write_report
@@ -106,15 +106,15 @@ def fix(
     Raises:
         QuantmedicError: See ``diagnose``; or the file cannot be written.
     """
-    grouped = group_arguments(representative, validation, options)
-    proof = replace(grouped.proof, prove=grouped.proof.prove or True, write_fixed=None, toolchain=toolchain)
+    given = group_arguments(representative, validation, options)
+    given = replace(given, prove=given.prove or True, write_fixed=None, toolchain=toolchain)
     target = Path(output) if output is not None else None
     with watching(progress) as told:
         return fix_pair(
             float_model,
             quantized_model,
             target,
-            replace(grouped, proof=proof),
+            given,
             rules=rules,
             report=Path(report) if report is not None else None,
             progress=told,
@@ -135,14 +135,14 @@ def fix_pair(
     """``fix`` with its options in groups; see there."""
     refuse_checkpoints(float_model, quantized_model)
     base = rules or load_rulebase()
-    check_toolchain(options.proof.toolchain, base)
+    check_toolchain(options.toolchain, base)
     if output is not None:
         _require_place(output, (float_model, quantized_model))
     if report is not None:
         for folder in (report, report / BEFORE, report / AFTER):
             require_folder(folder, within=report)
     proven = prove_pair(float_model, quantized_model, options, rules=base, progress=progress)
-    before = judge(proven.case, base, toolchain=options.proof.toolchain)
+    before = judge(proven.case, base, toolchain=options.toolchain)
     grade: Grade = "executed" if before.proof is not None and before.proof.best is not None else "edited"
 
     def measure(repaired: ModelSource) -> Case:

@@ -1,17 +1,20 @@
-"""Keyword arguments of the public functions, sorted into the groups that a run takes."""
+"""Keyword arguments of the public functions as the one record that a run takes."""
 
-from dataclasses import fields, replace
+from collections.abc import Mapping
 from difflib import get_close_matches
+from typing import Any, TypeVar
 
-from quantmedic.api.arguments import CollectArguments
-from quantmedic.api.options import CollectOptions, DataSource
+from quantmedic.api.arguments import CollectArguments, SearchArguments
+from quantmedic.api.options import CollectOptions, DataSource, SearchOptions
 from quantmedic.collectors.data.preprocessing import Preprocessing, preprocessing_by_role
+
+Options = TypeVar("Options", bound=CollectOptions)
 
 
 def group_arguments(
     representative: DataSource | None, validation: DataSource | None, arguments: CollectArguments
 ) -> CollectOptions:
-    """The arguments of ``collect`` in groups; those that are missing or None have their defaults.
+    """The arguments of ``collect``; those that are missing or None have their defaults.
 
     Raises:
         DataError: ``preprocessing`` is none, and no mapping of roles to it.
@@ -19,15 +22,17 @@ def group_arguments(
     """
     for name in arguments.keys() - CollectArguments.__annotations__.keys():
         raise TypeError(f"there is no argument {name!r}{_hint(name)}")
-    given = {"representative": representative, "validation": validation, **arguments}
-    given["preprocessing"] = preprocessing_by_role(arguments.get("preprocessing"))
-    known = {name: value for name, value in given.items() if value is not None}
-    usual = CollectOptions(mapping=arguments.get("mapping"))
-    groups = {
-        name: replace(group, **{each.name: known[each.name] for each in fields(group) if each.name in known})
-        for name, group in usual.groups.items()
-    }
-    return replace(usual, **groups)
+    return _fill(CollectOptions, {"representative": representative, "validation": validation, **arguments})
+
+
+def group_search_arguments(arguments: SearchArguments) -> SearchOptions:
+    """The same of ``search``, whose names are known."""
+    return _fill(SearchOptions, arguments)
+
+
+def _fill(kind: type[Options], given: Mapping[str, Any]) -> Options:
+    known = {**given, "preprocessing": preprocessing_by_role(given.get("preprocessing"))}
+    return kind(**{name: value for name, value in known.items() if value is not None})
 
 
 def _hint(name: str) -> str:

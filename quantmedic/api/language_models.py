@@ -5,12 +5,12 @@ batches, does not fit them: ``collect_pair`` leads here instead.
 """
 
 from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
+from dataclasses import fields
 from pathlib import Path
 
 from quantmedic.api.cases import case_path
 from quantmedic.api.imports import read_toolchain
-from quantmedic.api.options import CollectOptions, ModelSource, TextOptions, declared_options, measuring_groups
+from quantmedic.api.options import CollectOptions, ModelSource, TextOptions, declared_options
 from quantmedic.api.rulebase import load_rulebase
 from quantmedic.api.weights import collect_weights
 from quantmedic.collectors.data.progress import Progress, no_progress
@@ -74,24 +74,24 @@ def collect_language_pair(
         QuantmedicError: See ``collect_weights``.
     """
     _refuse_others(options)
-    if options.texts.weights_only == (options.texts.tokens is not None):
+    if options.weights_only == (options.tokens is not None):
         raise DataError(
             "checkpoints are run on texts, or their weights are compared",
-            where="neither was asked for" if options.texts.tokens is None else "both were asked for",
+            where="neither was asked for" if options.tokens is None else "both were asked for",
             help="pass texts with --tokens, or compare the weights alone with --weights-only",
         )
-    if options.saving.checkpoint is not None:
-        require_file(case_path(options.saving.checkpoint))
-    printed = read_toolchain(options.toolchain, rules or load_rulebase())
+    if options.checkpoint is not None:
+        require_file(case_path(options.checkpoint))
+    printed = read_toolchain(options, rules or load_rulebase())
     floats, quantized = (Path(str(model)) for model in (float_model, quantized_model))
     case = collect_weights(
         floats,
         quantized,
-        threads=options.measuring.threads,
-        cluster=options.spread.cluster,
-        tokens=options.texts.tokens,
-        text_length=options.texts.text_length,
-        device=options.measuring.device,
+        threads=options.threads,
+        cluster=options.cluster,
+        tokens=options.tokens,
+        text_length=options.text_length,
+        device=options.device,
         progress=progress,
     )
     return printed.added_to(case)
@@ -133,24 +133,19 @@ def _refuse_others(options: CollectOptions) -> None:
 
 def _instead_of(options: CollectOptions) -> Iterator[tuple[str, str]]:
     """The options that are given and mean nothing to language models, and what stands in their place."""
-    for kind in (*measuring_groups(), CollectOptions):
-        for name, option in declared_options(kind).items():
-            for given in _given_options(options):
-                if option.instead and given == name:
-                    yield (option.flags.split() or [f"--{given.replace('_', '-')}"])[0], option.instead
+    declared, given = declared_options(CollectOptions), set(_given_options(options))
+    for name, option in declared.items():
+        if option.instead and name in given:
+            yield (option.flags.split() or [f"--{name.replace('_', '-')}"])[0], option.instead
 
 
 def _given_options(options: CollectOptions) -> Iterator[str]:
     """Names of the options that are not as they are by default; what a diagnosis tries unasked does not count."""
     usual = CollectOptions()
-    if options.mapping is not None:
-        yield "mapping"
-    for group in fields(options):
-        own, other = getattr(options, group.name), getattr(usual, group.name)
-        for field in fields(own) if is_dataclass(own) else ():
-            value = getattr(own, field.name)
-            if _differs(value, getattr(other, field.name)) and not (field.name == "prove" and value in _UNASKED):
-                yield field.name
+    for each in fields(usual):
+        value = getattr(options, each.name)
+        if _differs(value, getattr(usual, each.name)) and not (each.name == "prove" and value in _UNASKED):
+            yield each.name
 
 
 def _differs(value: object, usual: object) -> bool:

@@ -1,22 +1,18 @@
 """Searches over the layers of a pair: sensitivity, layers to leave in float, and the debugger's table."""
 
 import math
-import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-
-from pydantic import ValidationError
 
 from quantmedic.api.inspection import inspect
 from quantmedic.api.judging import check_toolchain, judge
-from quantmedic.api.limits import with_time_limit
-from quantmedic.api.opening import open_evaluation, open_pair
-from quantmedic.api.options import CheckpointOptions, DataOptions, MeasuringOptions, ModelSource
+from quantmedic.api.opening import open_evaluation, open_pair, with_time_limit
+from quantmedic.api.options import SUSPECT, ModelSource, SearchOptions
 from quantmedic.api.rulebase import load_rulebase
-from quantmedic.collectors.data.progress import Progress, no_progress
+from quantmedic.collectors.data.progress import Progress
 from quantmedic.collectors.measure.debugger import debug, open_metrics
 from quantmedic.collectors.measure.host import threads_to_use
 from quantmedic.collectors.measure.models import Models
@@ -34,232 +30,132 @@ from quantmedic.engine.contract.searches import (
 from quantmedic.engine.diagnosis.advice import advise_on
 from quantmedic.engine.diagnosis.candidates import Choice
 from quantmedic.engine.diagnosis.prescription import write_prescription
-from quantmedic.engine.errors import CaseError, DataError
+from quantmedic.engine.errors import DataError
 from quantmedic.engine.formulas.change import Targets
 from quantmedic.engine.input_files import read_text
-from quantmedic.engine.json_text import parse_json, read_json
+from quantmedic.engine.json_text import parse_json
 from quantmedic.engine.metrics.kinds import is_share
-from quantmedic.engine.output_files import require_file
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.engine.rules.toolchain import Chosen
-from quantmedic.reports.search_formats import search_json
-from quantmedic.reports.write import place
 from quantmedic.trials.float_search import FallbackTrial, try_denylists
 from quantmedic.trials.layer_search import Experiment, LayerSearch, Searched
 from quantmedic.version import VERSION
 
-#: ``module:function``, or the function itself, which returns one number.
-MetricSource = str | Callable[..., float]
 #: Samples that every run of ``sensitivity`` reads unless the user wants more: enough to rank layers by noise.
 SAMPLES = 64
 #: Samples per run; part of the result, since sums are rounded.
 BATCH_SIZE = 16
-#: Seconds between two checkpoints.
-CHECKPOINT_SECONDS = 5.0
 #: The remedy that a set of layers is prescribed as.
 IN_FLOAT = "keep-layers-float"
-#: Threshold above which the error of a layer, in steps, is more than rounding.
-SUSPECT = "clip_rmse_over_scale"
-
-
-class SensitivityInterrupted(KeyboardInterrupt):
-    """Ctrl-C: ``record`` holds the runs that were made until then."""
-
-    def __init__(self, record: SensitivityRecord) -> None:
-        super().__init__()
-        self.record = record
 
 
 @with_time_limit
 def measure_sensitivity(
-    float_model: ModelSource,
-    quantized_model: ModelSource,
-    data: DataOptions,
-    measuring: MeasuringOptions,
-    saving: CheckpointOptions,
-    cluster: object | None = None,
-    *,
-    modes: Sequence[Mode] = MODES,
-    progress: Progress = no_progress,
+    float_model: ModelSource, quantized_model: ModelSource, options: SearchOptions, progress: Progress
 ) -> SensitivityRecord:
-    """``sensitivity`` with its options in groups; see there."""
-    _check_modes(modes)
-    if saving.checkpoint is not None:
-        require_file(Path(saving.checkpoint))
-    before = _unfinished_record(saving)
-    experiment, models = open_experiment(float_model, quantized_model, data, measuring, modes)
-    record = experiment.start if before is None else before.resume(experiment.start)
-    if cluster is None:
+    """How sensitive the output is to each layer; after Ctrl-C, the runs that were made until then."""
+    _check_modes(options.modes)
+    experiment, models = open_experiment(float_model, quantized_model, options)
+    record, done = experiment.start, Counter[Mode]()
+    try:
         with models.as_deployed():
-            own = ((mode, unit, experiment.run(mode, unit)) for mode, unit in record.missing)
-            return _add_runs(own, record, saving, progress)
+            for mode, unit, outcome in _make_runs(experiment, float_model, quantized_model, options):
+                record = record.add_run(mode, unit, outcome)
+                done[mode] += 1
+                progress(mode, done[mode], len(record.units))
+    except KeyboardInterrupt:
+        pass
+    return record
+
+
+def _make_runs(
+    experiment: Experiment, float_model: ModelSource, quantized_model: ModelSource, options: SearchOptions
+) -> Iterable[tuple[Mode, int, Outcome]]:
+    """All runs, made here or by workers, as they come."""
+    if options.cluster is None:
+        return ((mode, unit, experiment.run(mode, unit)) for mode, unit in experiment.start.planned)
     from quantmedic.cluster.searches import run_on_cluster  # Dask is an optional package
 
-    runs = run_on_cluster(float_model, quantized_model, data, measuring, cluster, record)
-    return _add_runs(runs, record, saving, progress)
+    return run_on_cluster(float_model, quantized_model, options, experiment.start)
 
 
 def open_experiment(
-    float_model: ModelSource,
-    quantized_model: ModelSource,
-    data: DataOptions,
-    measuring: MeasuringOptions,
-    modes: Sequence[Mode],
+    float_model: ModelSource, quantized_model: ModelSource, options: SearchOptions
 ) -> tuple[Experiment, Models]:
     """The simulated network with its samples, and both models."""
-    opened = open_evaluation(float_model, quantized_model, data, measuring)
+    opened = open_evaluation(float_model, quantized_model, options)
     with opened.models.as_deployed():
         experiment = Experiment(
             opened,
-            modes=tuple(mode for mode in MODES if mode in modes),
-            samples=data.samples or SAMPLES,
-            batch_size=measuring.batch_size or BATCH_SIZE,
+            modes=tuple(mode for mode in MODES if mode in (options.modes or MODES)),
+            samples=options.samples or SAMPLES,
+            batch_size=options.batch_size or BATCH_SIZE,
         )
     return experiment, opened.models
 
 
-def _add_runs(
-    runs: Iterable[tuple[Mode, int, Outcome]], record: SensitivityRecord, saving: CheckpointOptions, progress: Progress
-) -> SensitivityRecord:
-    """Add runs as they come, and keep the record in the checkpoint on the way."""
-    last_save = time.monotonic()
-    done = Counter(run.mode for run in record.runs)
-    try:
-        for mode, unit, outcome in runs:
-            record = record.add_run(mode, unit, outcome)
-            done[mode] += 1
-            progress(mode, done[mode], len(record.units))
-            if time.monotonic() - last_save > CHECKPOINT_SECONDS:
-                _save_checkpoint(record, saving)
-                last_save = time.monotonic()
-    except KeyboardInterrupt:
-        raise SensitivityInterrupted(record) from None
-    finally:
-        _save_checkpoint(record, saving)
-    return record
-
-
-def _unfinished_record(saving: CheckpointOptions) -> SensitivityRecord | None:
-    """The record to continue, if there is one."""
-    if not saving.resume or saving.checkpoint is None or not Path(saving.checkpoint).exists():
-        return None
-    return load_sensitivity(saving.checkpoint)
-
-
-def load_sensitivity(path: str | Path) -> SensitivityRecord:
-    """Open a stored record, whole or interrupted: table and graph can be made of it without models.
-
-    Raises:
-        CaseError: The file is missing, damaged, or of another version.
-        LimitError: It is too large or too deep.
-    """
-    try:
-        return SensitivityRecord.model_validate(read_json(path))
-    except OSError as error:
-        raise CaseError(
-            "cannot read the sensitivity file",
-            where=f"{path}: {error.strerror or error}",
-            help="write one with: quantmedic search sensitivity FLOAT QUANT",
-        ) from error
-    except ValidationError as error:
-        raise CaseError(
-            "not a readable sensitivity file",
-            where=f"{path}: {error.errors()[0]['msg']}",
-            help="start again without --resume",
-        ) from error
-    except ValueError as error:
-        raise CaseError(
-            "not a readable sensitivity file", where=f"{path}: {error}", help="start again without --resume"
-        ) from error
-
-
-def _save_checkpoint(record: SensitivityRecord, saving: CheckpointOptions) -> None:
-    if saving.checkpoint is not None:
-        path = Path(saving.checkpoint)
-        place({path.name: search_json(record).encode()}, path.parent)
-
-
 def _check_modes(modes: Sequence[str]) -> None:
     unknown = [mode for mode in modes if mode not in MODES]
-    if unknown or not modes:
+    if unknown:
         raise DataError(
             "mode is not known", where=f"modes {', '.join(map(repr, unknown))}", help=f"give any of {', '.join(MODES)}"
         )
 
 
-@dataclass(frozen=True)
-class GoalOptions:
-    """What the search has to reach: exactly one of the two."""
+def check_goal(options: SearchOptions) -> None:
+    """Refuse no goal, two goals, and a goal that no model can reach.
 
-    max_drop: float | None = None
-    min_sqnr_db: float | None = None
+    Raises:
+        DataError: Says what to give.
+    """
+    given = {"--max-drop": options.max_drop, "--min-sqnr": options.min_sqnr_db}
+    where = ", ".join(f"{option} {value:g}" for option, value in given.items() if value is not None)
+    example = "give --max-drop 1.0 (points of the metric) or --min-sqnr 30 (dB)"
+    if (options.max_drop is None) == (options.min_sqnr_db is None):
+        raise DataError("exactly one goal is needed", where=where or "none is given", help=example)
+    finite = all(math.isfinite(value) for value in given.values() if value is not None)
+    if not finite or (options.max_drop or 0) < 0:
+        raise DataError("no model can reach this goal", where=where, help=example)
 
-    def check(self) -> None:
-        """Refuse no goal, two goals, and a goal that no model can reach.
 
-        Raises:
-            DataError: Says what to give.
-        """
-        given = {"--max-drop": self.max_drop, "--min-sqnr": self.min_sqnr_db}
-        where = ", ".join(f"{option} {value:g}" for option, value in given.items() if value is not None)
-        example = "give --max-drop 1.0 (points of the metric) or --min-sqnr 30 (dB)"
-        if (self.max_drop is None) == (self.min_sqnr_db is None):
-            raise DataError("exactly one goal is needed", where=where or "none is given", help=example)
-        finite = all(math.isfinite(value) for value in given.values() if value is not None)
-        if not finite or (self.max_drop or 0) < 0:
-            raise DataError("no model can reach this goal", where=where, help=example)
-
-    def of_metric(self, metric: str | None) -> Goal:
-        """The goal in the metric's own unit; None is the agreement with the float model's class."""
-        if self.max_drop is None:
-            assert self.min_sqnr_db is not None
-            return Goal(kind="sqnr", limit=self.min_sqnr_db)
-        # The agreement is a share too.
-        in_points = metric is None or is_share(metric)
-        return Goal(kind="drop", limit=self.max_drop / 100 if in_points else self.max_drop)
+def goal_of(options: SearchOptions, metric: str | None) -> Goal:
+    """The goal in the metric's own unit; None is the agreement with the float model's class."""
+    if options.max_drop is None:
+        assert options.min_sqnr_db is not None
+        return Goal(kind="sqnr", limit=options.min_sqnr_db)
+    # The agreement is a share too.
+    in_points = metric is None or is_share(metric)
+    return Goal(kind="drop", limit=options.max_drop / 100 if in_points else options.max_drop)
 
 
 @with_time_limit
 def search_fallback(
-    float_model: ModelSource,
-    quantized_model: ModelSource,
-    data: DataOptions,
-    measuring: MeasuringOptions,
-    goal: GoalOptions,
-    cluster: object | None = None,
-    *,
-    toolchain: str | None = None,
-    progress: Progress = no_progress,
+    float_model: ModelSource, quantized_model: ModelSource, options: SearchOptions, progress: Progress
 ) -> FallbackRecord:
-    """``fallback`` with its options in groups; see there."""
-    goal.check()
+    """A small set of layers that leave int8 so that a goal is met, checked; after Ctrl-C the best so far, unchecked."""
+    check_goal(options)
     base = load_rulebase()
-    check_toolchain(toolchain, base)
-    trial, opened = open_fallback(float_model, quantized_model, data, measuring, goal)
+    check_toolchain(options.toolchain, base)
+    trial, opened = open_fallback(float_model, quantized_model, options)
     with opened.models.as_deployed(), ExitStack() as workers:
-        if cluster is not None:
+        if options.cluster is not None:
             from quantmedic.cluster.searches import simulate_on_cluster  # Dask is an optional package
 
-            job = (float_model, quantized_model, data, measuring, asdict(goal))
-            trial.elsewhere = workers.enter_context(simulate_on_cluster(cluster, *job))
+            trial.elsewhere = workers.enter_context(simulate_on_cluster(float_model, quantized_model, options))
         found = trial.search(lambda found: progress("evaluations", found.evaluations, None))
     base = base.for_framework(opened.models.framework)
-    return _with_prescription(found, trial.places, opened.case, base, toolchain) if found.layers else found
+    return _with_prescription(found, trial.places, opened.case, base, options.toolchain) if found.layers else found
 
 
 def open_fallback(
-    float_model: ModelSource,
-    quantized_model: ModelSource,
-    data: DataOptions,
-    measuring: MeasuringOptions,
-    goal: GoalOptions,
+    float_model: ModelSource, quantized_model: ModelSource, options: SearchOptions
 ) -> tuple[FallbackTrial, Searched]:
     """The search before its first evaluation, and what it was opened from."""
-    opened = open_evaluation(float_model, quantized_model, data, measuring)
+    opened = open_evaluation(float_model, quantized_model, options)
     name = opened.metric.name if opened.metric is not None and opened.dataset.labelled else None
     with opened.models.as_deployed():
         editable = replace(opened, models=opened.models.editable())
-        trial = FallbackTrial(editable, goal.of_metric(name), samples=data.samples)
+        trial = FallbackTrial(editable, goal_of(options, name), samples=options.samples)
     return trial, opened
 
 
@@ -280,59 +176,44 @@ def _with_prescription(
     return record.model_copy(update={"toolchain": chosen, "prescription": given})
 
 
-@dataclass(frozen=True)
-class DebuggerMetrics:
-    """The user's functions by name: of a difference, of two tensors, of all outputs."""
-
-    layer: Mapping[str, MetricSource] = field(default_factory=dict)
-    pair: Mapping[str, MetricSource] = field(default_factory=dict)
-    output: Mapping[str, MetricSource] = field(default_factory=dict)
-
-
 @with_time_limit
 def debug_pair(
-    float_model: ModelSource,
-    quantized_model: ModelSource,
-    data: DataOptions,
-    metrics: DebuggerMetrics,
-    measuring: MeasuringOptions,
-    base: RuleBase,
-    *,
-    denylists: Sequence[str] = (),
-    progress: Progress = no_progress,
+    float_model: ModelSource, quantized_model: ModelSource, options: SearchOptions, progress: Progress
 ) -> DebuggerRecord:
-    """``debugger`` with its options in groups; see there."""
-    limit = base.thresholds[SUSPECT].value
-    if limit < 0:
+    """Each quantized operator against its float twin, as LiteRT's debugger measures it."""
+    limit = load_rulebase().thresholds[SUSPECT].value if options.threshold is None else options.threshold
+    if not limit >= 0:
         raise DataError(
             "no error is below the limit of suspicion, so that every layer would be suspected",
             where=f"{SUSPECT}: {limit:g} steps",
             help="give a number from 0 on, such as --threshold 0.5; ideal rounding makes 0.29 steps",
         )
-    if data.evaluation is None:
+    if options.evaluation is None:
         raise DataError("no data was given", help="pass samples with --validation")
-    if not denylists and (data.labels is not None or data.metric is not None):
+    if not options.denylists and (options.labels is not None or options.metric is not None):
         raise DataError("labels and metric judge denylists, and none was given", help="pass --denylist suspected")
-    role, source = data.evaluation
-    functions = open_metrics({"layer": metrics.layer, "pair": metrics.pair, "output": metrics.output})
-    models, datasets = open_pair(float_model, quantized_model, {role: source}, preprocessing=data.preprocessing)
+    role, source = options.evaluation
+    functions = open_metrics(
+        {"layer": options.layer_metrics, "pair": options.pair_metrics, "output": options.output_metrics}
+    )
+    models, datasets = open_pair(float_model, quantized_model, {role: source}, preprocessing=options.preprocessing)
     record = debug(
         models,
         datasets[role],
         functions,
-        samples=data.samples,
-        threads=threads_to_use(measuring.threads),
+        samples=options.samples,
+        threads=threads_to_use(options.threads),
         suspect_steps=limit,
         version=VERSION,
         progress=progress,
     )
-    if not denylists:
+    if not options.denylists:
         return record
-    lists = {text: names_of_denylist(text, record) for text in denylists}
-    opened = open_evaluation(float_model, quantized_model, data, measuring)
+    lists = {text: names_of_denylist(text, record) for text in options.denylists}
+    opened = open_evaluation(float_model, quantized_model, options)
     with opened.models.as_deployed():
         search = LayerSearch(replace(opened, models=opened.models.editable()))
-        found = try_denylists(record, search, lists, data.samples)
+        found = try_denylists(record, search, lists, options.samples)
     return found.model_copy(update={"metric": opened.metric.name if opened.metric is not None else None})
 
 

@@ -1,9 +1,11 @@
 """Opening two models with the data that they are judged on, as every command does it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import wraps
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
-from quantmedic.api.options import DataOptions, DataSource, MeasuringOptions, ModelSource
+from quantmedic.api.options import CollectOptions, DataOptions, DataSource, ModelSource
 from quantmedic.collectors.data.datasets import Dataset
 from quantmedic.collectors.data.functions import FUNCTION, failing_as, import_function
 from quantmedic.collectors.data.preprocessing import Preprocessing
@@ -19,6 +21,7 @@ from quantmedic.collectors.metrics.box_readings import BoxReading
 from quantmedic.collectors.metrics.metric import Metric, load_metric
 from quantmedic.collectors.metrics.reading import OPTIONS, Reading, parse_options
 from quantmedic.collectors.metrics.sample_tallies import is_one_hot
+from quantmedic.collectors.native.runs import time_limit
 from quantmedic.collectors.tensorflow_files import Target, convert_tensorflow, tensorflow_kind
 from quantmedic.engine.case.facts import Role
 from quantmedic.engine.errors import DataError, ModelError
@@ -30,32 +33,44 @@ from quantmedic.version import VERSION
 UNUSED_BOXES = "the labels were not used as boxes"
 #: Samples that show what can be quantized.
 LOOKED_AT = 16
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
-def open_evaluation(
-    float_model: ModelSource, quantized_model: ModelSource, data: DataOptions, measuring: MeasuringOptions
-) -> Searched:
+def with_time_limit(function: Callable[P, R]) -> Callable[P, R]:
+    """The function, each of whose runs of models keeps to the time limit of the options that it is given."""
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        options = next(each for each in (*args, *kwargs.values()) if isinstance(each, CollectOptions))
+        with time_limit(options.timeout):
+            return function(*args, **kwargs)
+
+    return call
+
+
+def open_evaluation(float_model: ModelSource, quantized_model: ModelSource, options: CollectOptions) -> Searched:
     """Open what ``sensitivity`` and ``fallback`` need; see there.
 
     Raises:
         DataError: The data do not fit the model, or none were given.
         ModelError: A model cannot be read, or the two do not belong together.
     """
-    if data.evaluation is None:
+    if options.evaluation is None:
         raise DataError("no data was given", help="pass the evaluation data with --validation")
-    role, source = data.evaluation
+    role, source = options.evaluation
     models, datasets = open_pair(
-        float_model, quantized_model, {role: source}, preprocessing=data.preprocessing, labels=data.labels
+        float_model, quantized_model, {role: source}, preprocessing=options.preprocessing, labels=options.labels
     )
-    if measuring.device is not None:
-        models.run_on(measuring.device)
+    if options.device is not None:
+        models.run_on(options.device)
     dataset = datasets[role]
-    metric = open_metric(data, [dataset], models, measuring.threads)
-    threads = threads_to_use(measuring.threads)
-    options = Options(samples=max(LOOKED_AT, dataset.unit), threads=threads, seed=measuring.seed)
+    metric = open_metric(options, [dataset], models, options.threads)
+    threads = threads_to_use(options.threads)
+    brief = Options(samples=max(LOOKED_AT, dataset.unit), threads=threads, seed=options.seed)
     with models.as_deployed():
-        case = collect(models, {role: dataset}, options=options, version=VERSION, metric=metric)
-    return Searched(models, dataset, case, metric, threads, measuring.seed)
+        case = collect(models, {role: dataset}, options=brief, version=VERSION, metric=metric)
+    return Searched(models, dataset, case, metric, threads, options.seed)
 
 
 def open_pair(

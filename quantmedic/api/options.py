@@ -6,10 +6,10 @@ docstrings (`quantmedic.api.arguments`, `quantmedic.api.signatures`), and langua
 """
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 from quantmedic.engine.case.facts import Role
 
@@ -26,6 +26,8 @@ OutputSource = object
 TensorSource = object
 #: Path of a file of texts or token ids, an array of ids ``[texts, tokens]``, or a list with one array per text.
 TokenSource = object
+#: ``module:function``, or the function itself, which returns one number.
+MetricSource = str | Callable[..., float]
 #: How much of each tensor is measured.
 MeasuringMode = Literal["exact", "fast"]
 #: Models on the way from float to quantized by name, in the order of the toolchain.
@@ -46,6 +48,9 @@ _PREPARED = "token ids need no preparation; tokenizer.json beside FLOAT reads te
 _OUTPUTS = "outputs of devices and frameworks are compared of models that run as a whole, such as ONNX"
 _BLOCKS = "the noise that each block makes is always measured"
 _TRIED = "the output layer, the embedding and the worst block are always tried with their float weights"
+#: Of what rules and a search take.
+_THRESHOLDS = "Override a threshold, or those in a YAML file; repeat."
+_NAMED_FUNCTION = "NAME=module:function"
 _NOT_DRAWN = "nothing is drawn at random, and nothing has pictures"
 
 
@@ -544,22 +549,23 @@ class RuleOptions:
     ignore: Annotated[Sequence[str], Option("Leave these out; they are listed as ignored.", takes="RULE")] = ()
     thresholds: Annotated[
         Sequence[str],
-        Option("Override a threshold, or those in a YAML file; repeat.", "--threshold", "NAME=VALUE|FILE"),
+        Option(_THRESHOLDS, "--threshold", "NAME=VALUE|FILE"),
     ] = ()
 
 
 @dataclass(frozen=True)
-class CollectOptions:
-    """All groups of one measurement."""
+class CollectOptions(
+    SpreadOptions,
+    CheckpointOptions,
+    ProofOptions,
+    ToolchainOptions,
+    ReferenceOptions,
+    MeasuringOptions,
+    TextOptions,
+    DataOptions,
+):
+    """All that a measurement takes; its fields are those of its bases, from the last one on."""
 
-    data: DataOptions = DataOptions()
-    texts: TextOptions = TextOptions()
-    measuring: MeasuringOptions = MeasuringOptions()
-    references: ReferenceOptions = ReferenceOptions()
-    toolchain: ToolchainOptions = ToolchainOptions()
-    proof: ProofOptions = ProofOptions()
-    saving: CheckpointOptions = CheckpointOptions()
-    spread: SpreadOptions = SpreadOptions()
     mapping: Annotated[
         Mapping[str, str] | None,
         Option(
@@ -570,30 +576,130 @@ class CollectOptions:
         ),
     ] = None
 
-    @property
-    def groups(self) -> "dict[str, Any]":
-        """The groups by name."""
-        return {name: value for name, value in vars(self).items() if is_dataclass(value)}
-
     def for_repaired(self) -> "CollectOptions":
         """The same for a model that was repaired: nothing is tried again, and no checkpoint is overwritten.
 
         The device has computed the tensors of the first model. What calibrated that did not calibrate this one, so
         validation data judge alone where there are any.
         """
-        data = replace(self.data, representative=None) if self.data.validation is not None else self.data
-        spread = SpreadOptions(cluster=self.spread.cluster)
-        references = replace(self.references, device_tensors=None, device_names=None)
-        kept = replace(self, data=data, references=references, spread=spread)
-        return replace(kept, proof=ProofOptions(), saving=CheckpointOptions())
-
-
-def measuring_groups() -> list[type]:
-    """The groups of one measurement."""
-    return [type(group) for group in CollectOptions().groups.values()]
+        representative = self.representative if self.validation is None else None
+        kept = replace(self, representative=representative, device_tensors=None, device_names=None)
+        return replace(kept, prove=None, write_fixed=None, toolchain=None, checkpoint=None, resume=False)
 
 
 def options_of_failure() -> set[str]:
     """Names of the options that are taken where quantization failed and there is no quantized model."""
-    declared = [option for group in measuring_groups() for option in declared_options(group).items()]
-    return {name for name, option in declared if option.of_failure}
+    return {name for name, option in declared_options(CollectOptions).items() if option.of_failure}
+
+
+#: A limit of ``check``, and the goal of a search.
+MAX_DROP = Option(
+    "Most that the task metric may drop, in points of a share; of others in their own unit; needs labels.",
+    takes="N",
+    daily=True,
+    python="Goal of ``fallback``: the metric may get worse by this against the float model, in points of a share (1.0 "
+    "is 1 %), else in its own unit. Without labels, of the agreement with the float model's class.",
+)
+MIN_SQNR = Option(
+    "Least SQNR of the worst output column, in dB.",
+    "--min-sqnr",
+    "DB",
+    daily=True,
+    python="Or: the least output SQNR in dB. Exactly one of the two goals is given.",
+)
+#: Threshold above which the error of a layer, in steps, is more than rounding.
+SUSPECT = "clip_rmse_over_scale"
+#: What is searched.
+What = Literal["sensitivity", "fallback", "calibrations", "debugger"]
+SEARCHES: tuple[What, ...] = get_args(What)
+#: Options of every search.
+_OF_ALL = frozenset(
+    ("validation", "representative", "labels", "metric", "metric_direction", "metric_output", "metric_options")
+) | {"preprocessing", "samples", "threads", "timeout", "seed"}
+#: What each search takes.
+TAKEN: dict[What, frozenset[str]] = {
+    "sensitivity": _OF_ALL | {"modes", "batch_size", "device", "cluster"},
+    "fallback": _OF_ALL | {"max_drop", "min_sqnr_db", "device", "toolchain", "cluster"},
+    "calibrations": _OF_ALL | {"methods", "toolchain"},
+    "debugger": _OF_ALL | {"layer_metrics", "pair_metrics", "output_metrics", "threshold", "denylists"},
+}
+
+
+@dataclass(frozen=True)
+class SearchOptions(CollectOptions):
+    """What searches take, whatever is searched; ``TAKEN`` says which takes what."""
+
+    modes: Annotated[
+        Sequence[Literal["one", "all-but-one", "cumulative"]],
+        Option(
+            "sensitivity: one layer quantized, all but one, or all up to one; repeat. [default: all]",
+            "--runs",
+            daily=True,
+            python="Runs of ``sensitivity``: ``one`` layer quantized, ``all-but-one``, ``cumulative`` from the input; "
+            "all by default.",
+        ),
+    ] = ()
+    max_drop: Annotated[float | None, MAX_DROP] = None
+    min_sqnr_db: Annotated[float | None, MIN_SQNR] = None
+    methods: Annotated[
+        Sequence[str],
+        Option(
+            "calibrations: only these, such as min-max,entropy,percentile 99.99. [default: all]",
+            takes="NAME,…",
+            kind="texts",
+            daily=True,
+            python="Only these methods of ``calibrations``, by name, such as ``percentile 99.99``; all by default.",
+        ),
+    ] = ()
+    threshold: Annotated[
+        float | None,
+        Option(
+            _THRESHOLDS,
+            "--threshold",
+            "NAME=VALUE|FILE",
+            kind="texts",
+            python="Error in steps, √mean_squared_error / scale, above which ``debugger`` suspects a layer; 0.7 by "
+            "default.",
+        ),
+    ] = None
+    denylists: Annotated[
+        Sequence[str],
+        Option(
+            "debugger: evaluate with these layers in float; names of tensors, suspected, first and op:TYPE, separated "
+            "by commas, or @FILE; repeat.",
+            "--denylist",
+            "NAMES",
+            daily=True,
+            python="What ``debugger`` leaves in float, one evaluation each: names of tensors, ``suspected``, "
+            "``first``, and ``op:TYPE``, separated by commas, or ``@FILE`` with a name per line or a "
+            "``denylist.json``.",
+        ),
+    ] = ()
+    layer_metrics: Annotated[
+        Mapping[str, MetricSource],
+        Option(
+            "debugger: of the difference quantized - float of each sample; repeat.",
+            "--layer-metric",
+            _NAMED_FUNCTION,
+            python="Functions of ``debugger`` of the difference ``quantized - float`` by name, each given as "
+            "``module:function`` or as the function itself; they return one number.",
+        ),
+    ] = field(default_factory=dict)
+    pair_metrics: Annotated[
+        Mapping[str, MetricSource],
+        Option(
+            "debugger: of (float, codes, scale, zero_point) of each sample; repeat.",
+            "--pair-metric",
+            _NAMED_FUNCTION,
+            python="The same of ``(float, codes, scale, zero_point)``, codes as they are stored.",
+        ),
+    ] = field(default_factory=dict)
+    output_metrics: Annotated[
+        Mapping[str, MetricSource],
+        Option(
+            "debugger: of (float_outputs, quantized_outputs) of each sample; repeat.",
+            "--output-metric",
+            _NAMED_FUNCTION,
+            python="The same of ``(float_outputs, quantized_outputs)``, two lists of arrays.",
+        ),
+    ] = field(default_factory=dict)

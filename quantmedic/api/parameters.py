@@ -9,7 +9,7 @@ from dataclasses import fields
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
-from quantmedic.api.options import declared_options, measuring_groups
+from quantmedic.api.options import CollectOptions, declared_options
 from quantmedic.engine.errors import QuantmedicError
 
 P = ParamSpec("P")
@@ -27,11 +27,10 @@ _OTHERS = {
 
 def _list_options() -> Iterator[tuple[str, str, object]]:
     """Each option of a measurement without its dashes, its parameter, and the type of that."""
-    for group in measuring_groups():
-        for each in fields(group):
-            if (option := declared_options(group).get(each.name)) is not None:
-                for flag in option.flags.split() or [f"--{each.name.replace('_', '-')}"]:
-                    yield flag.removeprefix("--"), each.name, each.default
+    defaults = {each.name: each.default for each in fields(CollectOptions)}
+    for name, option in declared_options(CollectOptions).items():
+        for flag in option.flags.split() or [f"--{name.replace('_', '-')}"]:
+            yield flag.removeprefix("--"), name, defaults[name]
 
 
 #: Parameters by the names of their options, and the options that are switched on.

@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
-from quantmedic.api.limits import with_time_limit
-from quantmedic.api.opening import open_pair
-from quantmedic.api.options import DataOptions, MeasuringOptions, ModelSource
+from quantmedic.api.opening import open_pair, with_time_limit
+from quantmedic.api.options import CollectOptions, ModelSource
 from quantmedic.collectors.data.progress import Progress, no_progress
 from quantmedic.collectors.measure.host import threads_to_use
 from quantmedic.collectors.measure.recordings import Recording, record_outputs
@@ -15,8 +14,7 @@ from quantmedic.engine.errors import DataError
 def record_pair(
     float_model: ModelSource,
     quantized_model: ModelSource,
-    data: DataOptions,
-    measuring: MeasuringOptions,
+    options: CollectOptions,
     output: Path,
     *,
     progress: Progress = no_progress,
@@ -28,20 +26,20 @@ def record_pair(
         ModelError: A model cannot be read or run, or the two do not belong together.
         OutputError: The file cannot be written.
     """
-    if data.validation is None:
+    if options.validation is None:
         raise DataError("outputs of what are to be recorded?", help="pass the samples with --validation")
     models, datasets = open_pair(
-        float_model, quantized_model, {"validation": data.validation}, preprocessing=data.preprocessing
+        float_model, quantized_model, {"validation": options.validation}, preprocessing=options.preprocessing
     )
-    if measuring.device is not None:
-        models.run_on(measuring.device)
+    if options.device is not None:
+        models.run_on(options.device)
     with models.as_deployed():
         return record_outputs(
             models,
             datasets["validation"],
             output,
-            samples=data.samples,
-            batch_size=measuring.batch_size,
-            threads=threads_to_use(measuring.threads),
+            samples=options.samples,
+            batch_size=options.batch_size,
+            threads=threads_to_use(options.threads),
             progress=progress,
         )

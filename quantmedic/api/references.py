@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Literal
 
 from quantmedic.api.cases import with_notice
-from quantmedic.api.options import ReferenceOptions, Stages
+from quantmedic.api.options import CollectOptions, ReferenceOptions, Stages
 from quantmedic.api.remedies import Measurement
 from quantmedic.collectors.data.datasets import Dataset
 from quantmedic.collectors.extensions import extension_for
@@ -27,28 +27,25 @@ from quantmedic.engine.metrics.kinds import is_share
 def open_references(
     models: Models,
     datasets: Mapping[Role, Dataset],
-    samples: int | None,
-    references: ReferenceOptions,
+    options: CollectOptions,
     metric: Metric | None,
 ) -> Extras:
     """What was computed elsewhere: stages and outputs, opened, and the metric that is expected."""
-    outputs = _open_outputs(models, datasets, samples, references)
+    outputs = _open_outputs(models, datasets, options)
     name = metric.name if metric is not None else None
     return Extras(
         outputs,
-        stages=_open_stages(references.stages, models),
-        expected_float_metric=_expected_metric("float", references.expected_float_metric, name, datasets.values()),
+        stages=_open_stages(options.stages, models),
+        expected_float_metric=_expected_metric("float", options.expected_float_metric, name, datasets.values()),
         expected_quantized_metric=_expected_metric(
-            "quantized", references.expected_quantized_metric, name, datasets.values()
+            "quantized", options.expected_quantized_metric, name, datasets.values()
         ),
     )
 
 
-def _open_outputs(
-    models: Models, datasets: Mapping[Role, Dataset], samples: int | None, references: ReferenceOptions
-) -> dict[str, References]:
+def _open_outputs(models: Models, datasets: Mapping[Role, Dataset], options: CollectOptions) -> dict[str, References]:
     """Outputs that were computed elsewhere, opened."""
-    sources = {"reference": references.reference_outputs, "device": references.device_outputs}
+    sources = {"reference": options.reference_outputs, "device": options.device_outputs}
     given = {kind: source for kind, source in sources.items() if source is not None}
     validation = datasets.get("validation")
     if not given:
@@ -59,7 +56,7 @@ def _open_outputs(
             where=", ".join(OPTIONS[kind] for kind in given),
             help="pass these inputs with --validation",
         )
-    return {kind: References(s, kind, models, validation.samples, samples) for kind, s in given.items()}
+    return {kind: References(s, kind, models, validation.samples, options.samples) for kind, s in given.items()}
 
 
 def open_device_tensors(measurement: Measurement, references: ReferenceOptions) -> DeviceDump | None:

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import Annotated
@@ -26,18 +26,18 @@ from quantmedic.api.inspection import inspect
 from quantmedic.api.options import CollectOptions, Option
 from quantmedic.api.report import write_report
 from quantmedic.api.rulebase import load_manuals
-from quantmedic.cli.groups import Command, declared_group, join_groups, option
+from quantmedic.cli.groups import Command, declared_group, option
 from quantmedic.cli.limits import Limits, limit_options
 from quantmedic.cli.options import (
     CONTEXT,
+    DATA,
+    RUNNING,
+    TOOLCHAIN,
     ReportOptions,
-    data_options,
+    collect_options,
     printing_options,
     refuse_options,
     resume_option,
-    running_options,
-    text_options,
-    toolchain_file_options,
 )
 from quantmedic.cli.reporting import end_if_interrupted, print_warnings
 from quantmedic.cli.streams import print_command, print_format, print_line, print_report
@@ -103,14 +103,7 @@ class GateOptions:
 
 gate_options = declared_group("gate", GateOptions, "Limits")
 #: What is measured before two models are judged; ``diagnose`` measures all else, and its case is checked.
-measured_options = join_groups(
-    "options",
-    CollectOptions,
-    data_options,
-    text_options.without("weights_only"),
-    running_options,
-    toolchain_file_options,
-)
+measured_options = collect_options.only(*DATA, "tokens", "text_length", *RUNNING, *TOOLCHAIN)
 
 
 @click.command(cls=Command, context_settings=CONTEXT)
@@ -160,9 +153,9 @@ def check(
     limits.added_to(policy, "a metric that is not known yet")
     baseline = open_baseline(gate.baseline, policy, base)
     if report.output is not None and len(models) > 1:
-        from quantmedic.cli.measuring import unfinished_work  # slow to import, and a stored case needs it not
+        from quantmedic.cli.measuring import keeping_unfinished  # slow to import, and a stored case needs it not
 
-        options = replace(options, saving=unfinished_work(report.output / CASE_FILE, resume))
+        options = keeping_unfinished(options, report.output / CASE_FILE, resume)
     case = _case(models, static, options, base)
     opened = inspect(case, base)
     diagnosis = check_case(
@@ -242,9 +235,7 @@ def _case(models: Sequence[Path], static: bool, options: CollectOptions, base: R
 
     float_model, quantized_model = models
     if static:
-        return collect_static_pair(
-            float_model, quantized_model, options.toolchain, rules=base, threads=options.measuring.threads
-        )
+        return collect_static_pair(float_model, quantized_model, options, rules=base, threads=options.threads)
     return collect_case(float_model, quantized_model, options, base)
 
 

@@ -1,6 +1,5 @@
 """The command ``collect``: measure two models, and keep the figures in a case file."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -10,11 +9,11 @@ from quantmedic.api.options import CollectOptions, RuleOptions
 from quantmedic.api.recordings import record_pair
 from quantmedic.api.thresholds import rules_in_force
 from quantmedic.cli.groups import Command, option
-from quantmedic.cli.measuring import collect_case, unfinished_work
+from quantmedic.cli.measuring import collect_case, keeping_unfinished
 from quantmedic.cli.options import (
     CONTEXT,
+    PROOF,
     collect_options,
-    proof_options,
     refuse_options,
     resume_option,
     rule_options,
@@ -25,7 +24,7 @@ from quantmedic.cli.values import OutputCase, OutputFile
 from quantmedic.engine.output_files import remove_file
 
 #: All that is measured; nothing is proven here.
-measured_options = collect_options.without(*proof_options, "weights_only")
+measured_options = collect_options.without(*PROOF, "budget", "weights_only")
 #: Options of a measurement of outputs alone.
 _OF_OUTPUTS = {"validation", "samples", "preprocessing", "batch_size", "threads", "timeout", "device"}
 
@@ -80,7 +79,7 @@ def collect(
         _record(float_model, quantized_model, options, outputs_only)
         return
     path = case_path(output)
-    options = replace(options, saving=unfinished_work(path, resume))
+    options = keeping_unfinished(options, path, resume)
     case = collect_case(float_model, quantized_model, options, rules_in_force(rules))
     with kept_where_there_is_room(case):
         save_case(case, path)
@@ -91,7 +90,7 @@ def collect(
 def _record(float_model: Path, quantized_model: Path, options: CollectOptions, output: Path) -> None:
     """Write the outputs on the evaluation data, the runtime, the processor, and how well they agree."""
     with progress_bars() as progress:
-        found = record_pair(float_model, quantized_model, options.data, options.measuring, output, progress=progress)
+        found = record_pair(float_model, quantized_model, options, output, progress=progress)
     kept = "" if found.sqnr_db is None else f", {found.sqnr_db:.1f} dB of the float model's"
     print_line(f"{found.samples} samples by {found.runtime} on {found.processor}{kept}")
     print_line(wrote_text([(output, output.stat().st_size)]))

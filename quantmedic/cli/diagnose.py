@@ -71,7 +71,7 @@ def diagnose(
 
 def _refuse_without_model(context: click.Context, path: Path, options: CollectOptions) -> None:
     """Refuse what is no case without a log, and options that need a quantized model."""
-    if not options.toolchain.toolchain_logs and options.toolchain.mct_log is None:
+    if not options.toolchain_logs and options.mct_log is None:
         if path.is_dir():
             load_case(path)  # which says that there is none in the folder
         raise click.UsageError(

@@ -10,16 +10,16 @@ import click
 from quantmedic.api.cases import CASE_FILE, kept_where_there_is_room, unfinished_path
 from quantmedic.api.failed import collect_failed
 from quantmedic.api.judging import judge
-from quantmedic.api.options import CollectOptions, DataOptions, ProofOptions, RuleOptions
+from quantmedic.api.options import CollectOptions, RuleOptions
 from quantmedic.api.weights import collect_weights
 from quantmedic.cli.groups import Command, option
-from quantmedic.cli.measuring import collect_case, proving_first, unfinished_work
+from quantmedic.cli.measuring import collect_case, keeping_unfinished, proving_first
 from quantmedic.cli.options import (
     CONTEXT,
+    PROOF,
     JudgingOptions,
     ReportOptions,
-    data_options,
-    proof_options,
+    collect_options,
     refuse_options,
     report_options,
 )
@@ -41,8 +41,7 @@ from quantmedic.reports.terminal.fixed import calibration_lines, fixed_lines
 @option("--healthy", is_flag=True, title="Choice", help="Show the healthy twin instead of the patient.")
 @option("--detection", is_flag=True, title="Choice", help="Show a detector: boxes beside scores in one output.")
 @option("--language-model", is_flag=True, help="Show a language model, run on texts; needs quantmedic[language].")
-@data_options.only("samples")
-@proof_options
+@collect_options.only("samples", *PROOF, "budget")
 @report_options.without("formats")
 @click.pass_context
 def demo(
@@ -51,8 +50,7 @@ def demo(
     healthy: bool,
     detection: bool,
     language_model: bool,
-    data: DataOptions,
-    proof: ProofOptions,
+    options: CollectOptions,
     report: ReportOptions,
 ) -> None:
     """Diagnose the embedded patient: a classifier with a calibration mistake, a detector, or a language model.
@@ -67,11 +65,11 @@ def demo(
     """
     judging = open_judging(RuleOptions(), JudgingOptions())
     if language_model:
-        refuse_options(context, {"detection", "samples", *proof_options}, "cannot be used with --language-model")
+        refuse_options(context, {"detection", "samples", "budget", *PROOF}, "cannot be used with --language-model")
         _diagnose_language_model(healthy, judging, report)
         return
     (float_model, quantized_model), embedded = patient(healthy=healthy, detection=detection)
-    options = CollectOptions(data=replace(DataOptions(metric="top1", samples=data.samples), **embedded), proof=proof)
+    options = replace(options, **{"metric": "top1", **embedded})
     diagnosis = _diagnose(float_model, quantized_model, options, judging, report)
     if report.output is not None and can_run(diagnosis):
         run, again, fix = write_example(report.output, float_model, quantized_model, embedded)
@@ -98,7 +96,7 @@ def diagnose_pair(
 ) -> None:
     """Measure two models, judge them, write the report, and say how its prescription is run."""
     assert report.output is not None
-    options = replace(options, saving=unfinished_work(report.output / CASE_FILE, resume))
+    options = keeping_unfinished(options, report.output / CASE_FILE, resume)
     diagnosis = _diagnose(float_model, quantized_model, options, judging, report)
     if (report.output / RUN_FILE).is_file() and can_run(diagnosis):
         _print_run(diagnosis, float_model, report.output, options)
@@ -110,24 +108,23 @@ def _print_run(diagnosis: Diagnosis, float_model: Path, folder: Path, options: C
     assert diagnosis.prescription is not None  # which runs
     if calibration_in_words(diagnosis.prescription) == NEW_CALIBRATION:
         print_line(f"run the prescription: {run} PROPER_DATA {shlex.quote(str(made))}")
-        print_line(f"  PROPER_DATA: {NEW_CALIBRATION}; not {options.data.representative}")
+        print_line(f"  PROPER_DATA: {NEW_CALIBRATION}; not {options.representative}")
     else:
-        data = shlex.join(map(str, [options.data.representative, made]))
+        data = shlex.join(map(str, [options.representative, made]))
         print_line(f"run the prescription on these data: {run} {data}")
     print_line(f"  then diagnose {made} with the same arguments")
 
 
 def diagnose_failed(float_model: Path, options: CollectOptions, judging: Judging, report: ReportOptions) -> None:
     """Say why there is no quantized model."""
-    data, toolchain = options.data, options.toolchain
     with progress_bars() as progress:
         case = collect_failed(
             float_model,
-            toolchain_logs=toolchain.toolchain_logs,
-            mct_log=toolchain.mct_log,
-            representative=data.representative,
-            samples=data.samples,
-            preprocessing=data.preprocessing,
+            toolchain_logs=options.toolchain_logs,
+            mct_log=options.mct_log,
+            representative=options.representative,
+            samples=options.samples,
+            preprocessing=options.preprocessing,
             rules=judging.base,
             progress=progress,
         )
@@ -142,13 +139,13 @@ def _diagnose(
     case = collect_case(float_model, quantized_model, options, judging.base)
     with kept_where_there_is_room(case):
         diagnosis = report_case(case, judging, report)
-    if options.saving.checkpoint is not None:
+    if options.checkpoint is not None:
         assert report.output is not None
         remove_file(unfinished_path(report.output / CASE_FILE))
     end_if_interrupted(case)
-    if options.proof.write_fixed is None:
+    if options.write_fixed is None:
         return diagnosis
-    fixed = Path(options.proof.write_fixed)
+    fixed = Path(options.write_fixed)
     if diagnosis.verdict == "healthy":
         print_line(f"there is nothing to repair, so {fixed} was not written")
         return diagnosis
@@ -164,7 +161,7 @@ def _diagnose(
 
 def _compare_fixed(before: Diagnosis, float_model: Path, fixed: Path, options: CollectOptions, base: RuleBase) -> None:
     """Diagnose the repaired model as the other one was, and print both."""
-    own = replace(options.for_repaired(), measuring=replace(options.measuring, profile=False))
+    own = replace(options.for_repaired(), profile=False)
     after = judge(collect_case(float_model, fixed, own, base), base)
     for line in (*fixed_lines(before, after, fixed.name), *calibration_lines(before)):
         print_line(line)

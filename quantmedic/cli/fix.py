@@ -9,15 +9,14 @@ import click
 from quantmedic.api.fix import Fixed, fix_pair
 from quantmedic.api.language_models import refuse_checkpoints
 from quantmedic.api.options import CollectOptions
-from quantmedic.cli.groups import Command, join_groups, option
+from quantmedic.cli.groups import Command, option
 from quantmedic.cli.options import (
     CONTEXT,
+    DATA,
+    TOOLCHAIN,
     JudgingOptions,
-    data_options,
+    collect_options,
     judging_options,
-    proof_options,
-    running_options,
-    toolchain_file_options,
 )
 from quantmedic.cli.streams import print_line
 from quantmedic.cli.terminal import progress_bars
@@ -34,14 +33,7 @@ def _refuse_checkpoint(context: click.Context, parameter: click.Parameter, model
 
 
 #: What is measured before and after the repair.
-measured_options = join_groups(
-    "options",
-    CollectOptions,
-    data_options,
-    running_options.without("memory"),
-    toolchain_file_options,
-    proof_options.only("budget"),
-)
+measured_options = collect_options.only(*DATA, "threads", "timeout", "device", *TOOLCHAIN, "budget")
 
 
 @click.command(cls=Command, context_settings=CONTEXT)
@@ -86,13 +78,13 @@ def fix(
       quantmedic fix float.onnx int8.onnx -r rep.npz -v val.npz -o fixed.onnx
       quantmedic fix float.tflite int8.tflite -r rep.npz -v val.npz -o fixed.tflite --report repair
     """
-    proof = replace(options.proof, prove=options.proof.prove or True, toolchain=judging.toolchain)
+    options = replace(options, prove=options.prove or True, toolchain=judging.toolchain)
     with progress_bars() as progress:
         found = fix_pair(
             float_model,
             quantized_model,
             output,
-            replace(options, proof=proof),
+            options,
             report=report,
             progress=progress,
         )

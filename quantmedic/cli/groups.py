@@ -176,29 +176,22 @@ class OptionGroup(Generic[Value]):
         return command
 
 
-def join_groups(name: str, build: Callable[..., Value], *groups: OptionGroup[Any]) -> OptionGroup[Value]:
-    """One group of several, whose values ``build`` takes under the names of the groups."""
-
-    def build_all(**parsed: object) -> Value:
-        parts = {group.name: {key: parsed[key] for key in group if key in parsed} for group in groups}
-        return build(**{group.name: group.build(**parts[group.name]) for group in groups})
-
-    return OptionGroup(name, build_all, {key: option for group in groups for key, option in group.options.items()})
+def declared_group(name: str, kind: type[Value], title: str) -> OptionGroup[Value]:
+    """The options that the fields of a dataclass declare, which become its value."""
+    return OptionGroup(name, kind, options_of(kind, title))
 
 
-def declared_group(
-    name: str, kind: type[Value], title: str, build: Callable[..., Value] | None = None
-) -> OptionGroup[Value]:
-    """The options that the fields of a dataclass declare; ``build`` makes its value of them, by default the class."""
+def options_of(kind: type, title: str, *, inherited: bool = True) -> dict[str, Decorator]:
+    """Each option that the fields of a dataclass declare for the command line, by the name of the field."""
     declared = declared_options(kind)
-    options = {
+    return {
         field.name: _option_of(
             field.name, _last_type(get_args(field.type)[0]), field.default, declared[field.name], title
         )
-        for field in fields(kind)  # type: ignore[arg-type]  # a dataclass
+        for field in fields(kind)
         if field.name in declared and declared[field.name].typed
+        if inherited or field.name in kind.__annotations__
     }
-    return OptionGroup(name, build or kind, options)
 
 
 def _last_type(kind: object) -> object:

@@ -6,7 +6,7 @@ from typing import Annotated
 import click
 from pydantic import ValidationError
 
-from quantmedic.api.options import Option
+from quantmedic.api.options import MAX_DROP, MIN_SQNR, Option
 from quantmedic.cli.groups import declared_group
 from quantmedic.engine.gate.policy import AGREEMENT, KL, SAME_TOP, SQNR, Budget, PolicyFile
 
@@ -15,14 +15,7 @@ from quantmedic.engine.gate.policy import AGREEMENT, KL, SAME_TOP, SQNR, Budget,
 class Limits:
     """Bounds of the command line, each None where it was not given."""
 
-    max_drop: Annotated[
-        float | None,
-        Option(
-            "Most that the task metric may drop, in points of a share; of others in their own unit; needs labels.",
-            takes="N",
-            daily=True,
-        ),
-    ] = None
+    max_drop: Annotated[float | None, MAX_DROP] = None
     min_agreement: Annotated[
         float | None,
         Option(
@@ -31,10 +24,7 @@ class Limits:
             kind="share",
         ),
     ] = None
-    min_sqnr_db: Annotated[
-        float | None,
-        Option("Least SQNR of the worst output column, in dB.", "--min-sqnr", "DB", daily=True),
-    ] = None
+    min_sqnr_db: Annotated[float | None, MIN_SQNR] = None
     max_kl: Annotated[
         float | None,
         Option(

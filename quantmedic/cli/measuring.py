@@ -7,7 +7,7 @@ import click
 
 from quantmedic.api.cases import unfinished_path
 from quantmedic.api.collect import collect_pair
-from quantmedic.api.options import CheckpointOptions, CollectOptions
+from quantmedic.api.options import CollectOptions
 from quantmedic.cli.streams import print_line
 from quantmedic.cli.terminal import interrupted_status, progress_bars
 from quantmedic.collectors.case_file.archive import read_case
@@ -22,11 +22,11 @@ def announce(text: str) -> None:
     print_line(text, err=True)
 
 
-def unfinished_work(output: Path, resume: bool) -> CheckpointOptions:
-    """Where unfinished work is kept: where the case is to stand, but beside a finished one, which stays until then."""
+def keeping_unfinished(options: CollectOptions, output: Path, resume: bool) -> CollectOptions:
+    """Unfinished work is kept where the case is to stand, but beside a finished one, which stays until then."""
     beside = unfinished_path(output)
     in_its_place = not (beside.exists() if resume else _is_finished(output))
-    return CheckpointOptions(output if in_its_place else beside, resume)
+    return replace(options, checkpoint=output if in_its_place else beside, resume=resume)
 
 
 def _is_finished(path: Path) -> bool:
@@ -38,13 +38,12 @@ def _is_finished(path: Path) -> bool:
 
 def proving_first(options: CollectOptions, toolchain: str | None) -> CollectOptions:
     """Options under which what leads is tried with the toolchain, unless they say what is to be proven."""
-    wanted = "first" if options.proof.prove is None else options.proof.prove
-    return replace(options, proof=replace(options.proof, toolchain=toolchain, prove=wanted))
+    return replace(options, toolchain=toolchain, prove="first" if options.prove is None else options.prove)
 
 
 def collect_case(float_model: Path, quantized_model: Path, options: CollectOptions, base: RuleBase) -> Case:
     """A measured case; Ctrl-C leaves what was measured in the checkpoint, and exit code 130."""
-    checkpoint = options.saving.checkpoint
+    checkpoint = options.checkpoint
     try:
         with progress_bars() as progress:
             return collect_pair(float_model, quantized_model, options, rules=base, progress=progress, announce=announce)

@@ -3,11 +3,13 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypedDict, Unpack
+from typing import TYPE_CHECKING, Annotated, Any
 
 import click
 
 from quantmedic.api.options import (
+    SUSPECT,
+    TAKEN,
     CheckpointOptions,
     CollectOptions,
     DataOptions,
@@ -16,15 +18,15 @@ from quantmedic.api.options import (
     ProofOptions,
     ReferenceOptions,
     RuleOptions,
+    SearchOptions,
     SpreadOptions,
     TextOptions,
     ToolchainOptions,
 )
 from quantmedic.cli.groups import CONTEXT as CONTEXT
-from quantmedic.cli.groups import Decorator, OptionGroup, declared_group, join_groups, option
+from quantmedic.cli.groups import Decorator, OptionGroup, declared_group, option, options_of
 from quantmedic.cli.values import OutputFolder, Seconds
 from quantmedic.collectors.data.preprocessing import parse_preprocessing
-from quantmedic.engine.errors import DataError
 
 if TYPE_CHECKING:
     from quantmedic.reports.terminal.lines import Verbosity
@@ -36,90 +38,42 @@ DEFAULT_FORMATS = FORMATS[:3]
 PRINTED_FORMATS = ("html", "markdown", "json", "text")
 
 
-class _DataArguments(TypedDict, total=False):
-    representative: str | None
-    validation: str | None
-    labels: Path | None
-    samples: int | None
-    metric: str | None
+def _measurement_of(**parsed: Any) -> dict[str, Any]:
+    """The fields of ``CollectOptions`` of what click parsed: texts become what they stand for."""
+    if "preprocessing" in parsed:
+        given = parsed["preprocessing"]
+        parsed["preprocessing"] = parse_preprocessing(given) if given else {}
+    if "metric_options" in parsed:
+        settings = dict(_parse_pair(text, "--metric-option", "KEY=VALUE") for text in parsed["metric_options"])
+        parsed["metric_direction"] = settings.pop("direction", None)
+        parsed["metric_output"] = settings.pop("output", None)
+        parsed["metric_options"] = settings
+    if "stages" in parsed:
+        parsed["stages"] = [_parse_pair(text, "--stage", "NAME=FILE") for text in parsed["stages"]]
+    if "toolchain_logs" in parsed:
+        parsed |= _split_logs(parsed["toolchain_logs"])
+    if "budget" in parsed:
+        budget, prove = parsed.pop("budget"), parsed.get("prove")
+        if budget is not None and prove is False:
+            raise click.UsageError("--budget is the time for --prove; leave out --no-prove")
+        wanted = prove or budget is not None or parsed.get("write_fixed") is not None
+        parsed["prove"] = (budget or True) if wanted else prove
+    return parsed
 
 
-def _data_options(
-    *, preprocessing: Sequence[str] = (), metric_options: Sequence[str] = (), **given: Unpack[_DataArguments]
-) -> DataOptions:
-    settings = dict(map(_setting_of_metric, metric_options))
-    return DataOptions(
-        preprocessing=parse_preprocessing(preprocessing) if preprocessing else {},
-        metric_direction=settings.pop("direction", None),
-        metric_output=settings.pop("output", None),
-        metric_options=settings,
-        **given,
-    )
-
-
-def _setting_of_metric(text: str) -> tuple[str, str]:
+def _parse_pair(text: str, option: str, form: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
-    if not name or not equals:
-        raise DataError(
-            "option of the metric cannot be read",
-            where=f"--metric-option {text}",
-            help="write --metric-option KEY=VALUE, such as --metric-option blank=28",
-        )
+    if not (name and equals and value):
+        raise click.BadParameter(f"{text!r} is not {form}", param_hint=option)
     return name, value
 
 
-data_options = declared_group("data", DataOptions, "Data", _data_options)
-text_options = declared_group("texts", TextOptions, "Data")
-measuring_options = declared_group("measuring", MeasuringOptions, "Measuring")
-
-
-def _toolchain_options(*, toolchain_logs: Sequence[Path] = (), settings_files: Sequence[Path] = ()) -> ToolchainOptions:
+def _split_logs(logs: Sequence[Path]) -> dict[str, Any]:
     """A folder among the logs is that of Sony's toolkit."""
-    folders = [path for path in toolchain_logs if path.is_dir()]
+    folders = [path for path in logs if path.is_dir()]
     if len(folders) > 1:
         raise click.BadParameter("one folder of mct.set_log_folder is enough", param_hint="--log")
-    logs = [path for path in toolchain_logs if path not in folders]
-    return ToolchainOptions(logs, folders[0] if folders else None, settings_files)
-
-
-toolchain_file_options = declared_group(
-    "toolchain", ToolchainOptions, "Known from elsewhere", _toolchain_options
-).without("mct_log")
-spread_options = declared_group("spread", SpreadOptions, "Measuring")
-rule_options = declared_group("rules", RuleOptions, "Judging")
-resume_option = declared_group("saving", CheckpointOptions, "Output").options["resume"]
-
-
-class _References(TypedDict, total=False):
-    reference_outputs: str | None
-    device_outputs: str | None
-    device_tensors: str | None
-    device_names: str | None
-    expected_float_metric: float | None
-    expected_quantized_metric: float | None
-
-
-def _reference_options(*, stages: Sequence[str], **given: Unpack[_References]) -> ReferenceOptions:
-    return ReferenceOptions(stages=[_parse_stage(text) for text in stages], **given)
-
-
-def _parse_stage(text: str) -> tuple[str, str]:
-    name, equals, path = text.partition("=")
-    if not (name and equals and path):
-        raise click.BadParameter(f"{text!r} is not NAME=FILE", param_hint="--stage")
-    return name, path
-
-
-reference_options = declared_group("references", ReferenceOptions, "Known from elsewhere", _reference_options)
-
-
-def _proof_options(
-    *, prove: bool | None = None, budget: float | None = None, write_fixed: Path | None = None
-) -> ProofOptions:
-    if budget is not None and prove is False:
-        raise click.UsageError("--budget is the time for --prove; leave out --no-prove")
-    wanted = prove or budget is not None or write_fixed is not None
-    return ProofOptions(prove=(budget or True) if wanted else prove, write_fixed=write_fixed)
+    return {"toolchain_logs": [path for path in logs if path not in folders], "mct_log": next(iter(folders), None)}
 
 
 #: In Python, ``prove`` is the time.
@@ -130,22 +84,25 @@ _BUDGET = option(
     title="Proof",
     help="Time for --prove, which it implies, such as 90s or 5m. Without, every machine tries as much.",
 )
-proof_options = declared_group("proof", ProofOptions, "Proof", _proof_options).replacing(budget=_BUDGET)
-
+#: Options of a measurement by the title that they stand under.
+_MEASURED: dict[str, Decorator] = {
+    **options_of(DataOptions, "Data"),
+    **options_of(TextOptions, "Data"),
+    **options_of(MeasuringOptions, "Measuring"),
+    **options_of(ReferenceOptions, "Known from elsewhere"),
+    **options_of(ToolchainOptions, "Known from elsewhere"),
+    **options_of(ProofOptions, "Proof"),
+    "budget": _BUDGET,
+    **options_of(SpreadOptions, "Measuring"),
+}
 #: All options of a measurement.
-collect_options = join_groups(
-    "options",
-    CollectOptions,
-    data_options,
-    text_options,
-    measuring_options,
-    reference_options,
-    toolchain_file_options,
-    proof_options,
-    spread_options,
-)
+collect_options = OptionGroup("options", lambda **parsed: CollectOptions(**_measurement_of(**parsed)), _MEASURED)
+#: Their names by what they are about.
+DATA, TOOLCHAIN, PROOF = (tuple(options_of(kind, "")) for kind in (DataOptions, ToolchainOptions, ProofOptions))
 #: How two models are run by commands that need no more of it.
-running_options = measuring_options.only("threads", "timeout", "memory", "device")
+RUNNING = ("threads", "timeout", "memory", "device")
+resume_option = options_of(CheckpointOptions, "Output")["resume"]
+rule_options = declared_group("rules", RuleOptions, "Judging")
 
 
 @dataclass(frozen=True)
@@ -237,6 +194,51 @@ class JudgingOptions:
 
 
 judging_options = declared_group("judging", JudgingOptions, "Judging")
+
+
+def _search_of(**parsed: Any) -> SearchOptions:
+    """The options of a search; functions are given as ``NAME=module:function``."""
+    for name in ("layer_metrics", "pair_metrics", "output_metrics"):
+        parsed[name] = _parse_functions(parsed[name], f"--{name.replace('_', '-').removesuffix('s')}")
+    parsed["threshold"] = _threshold_of(parsed["threshold"])
+    parsed["methods"] = [name.strip() for text in parsed["methods"] for name in text.split(",") if name.strip()]
+    return SearchOptions(**_measurement_of(**parsed))
+
+
+def _threshold_of(texts: Sequence[str]) -> float | None:
+    """The threshold of suspicion; a number alone is that, too."""
+    if not texts:
+        return None
+    from quantmedic.api.thresholds import rules_in_force  # loads the rules, which other commands load later
+
+    settings = [text if "=" in text or Path(text).exists() else f"{SUSPECT}={_number(text)}" for text in texts]
+    return rules_in_force(RuleOptions(thresholds=settings)).thresholds[SUSPECT].value
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError as error:
+        raise click.BadParameter(
+            f"{text!r} is no number; write an error in steps, such as 0.5, or NAME=VALUE "
+            "(quantmedic explain --list thresholds lists the names)",
+            param_hint="--threshold",
+        ) from error
+
+
+def _parse_functions(texts: Sequence[str], option: str) -> dict[str, str]:
+    functions: dict[str, str] = {}
+    for name, function in (_parse_pair(text, option, "NAME=module:function") for text in texts):
+        if name in functions:
+            raise click.BadParameter(f"{name!r} is given twice", param_hint=option)
+        functions[name] = function
+    return functions
+
+
+_OF_SEARCHES = _MEASURED | options_of(SearchOptions, "Choice", inherited=False) | dict(judging_options.options)
+search_options = OptionGroup("options", _search_of, _OF_SEARCHES).only(
+    *(name for name in _OF_SEARCHES if any(name in taken for taken in TAKEN.values()))
+)
 
 
 def refuse_options(context: click.Context, names: Collection[str], reason: str) -> None:

@@ -1,11 +1,10 @@
-"""What client and workers tell each other: plain values, cases, and what has to be the same on all machines."""
+"""What client and workers tell each other: answers, cases, and what has to be the same on all machines."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import wraps
 from importlib import import_module
 from pathlib import Path
-from typing import Any, ParamSpec
+from typing import Any
 
 import numpy as np
 import onnxruntime
@@ -17,18 +16,25 @@ from quantmedic.engine.errors import QuantmedicError
 from quantmedic.engine.output_files import scratch_folder, write_file
 from quantmedic.version import VERSION
 
-P = ParamSpec("P")
-Answer = dict[str, Any]
 #: A case as its bytes, or the path of its file.
 StoredCase = bytes | str
 #: Module of what workers do. It opens models, which the client does in its own way: it only knows the names in there.
 ERRANDS = "quantmedic.cluster.errands"
 
 
-def run_errand(name: str, *arguments: Any) -> Answer:
-    """Call a function of ``errands`` by its name."""
-    answer: Answer = getattr(import_module(ERRANDS), name)(*arguments)
-    return answer
+def run_errand(name: str, versions: dict[str, str], *arguments: Any) -> Any:
+    """Call a function of ``errands`` by its name; an error that the user can act on is the answer, and not raised.
+
+    Args:
+        name: Of the function.
+        versions: What ``describe_worker`` has to say: workers may have joined since that was asked.
+        arguments: What the function takes.
+    """
+    try:
+        require_versions(versions)
+        return getattr(import_module(ERRANDS), name)(*arguments)
+    except QuantmedicError as error:
+        return error
 
 
 def describe_worker() -> dict[str, str]:
@@ -44,20 +50,6 @@ def describe_worker() -> dict[str, str]:
 def sees_file(path: str) -> bool:
     """The file is on storage that this worker shares."""
     return Path(path).is_file()
-
-
-def answer_plainly(function: Callable[P, Any]) -> Callable[P, Answer]:
-    """The function, with what it returns and what it raises as plain values."""
-
-    @wraps(function)
-    def call(*arguments: P.args, **options: P.kwargs) -> Answer:
-        try:
-            return {"done": function(*arguments, **options)}
-        except QuantmedicError as error:
-            kind = type(error).__name__
-            return {"failed": {"kind": kind, "message": error.message, "where": [*error.where], "help": error.help}}
-
-    return call
 
 
 def require_versions(expected: dict[str, str]) -> None:

@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from quantmedic.cluster.answers import describe_worker
+from quantmedic.api.options import CollectOptions
 from quantmedic.cluster.connection import connect
-from quantmedic.cluster.jobs import THREADS
+from quantmedic.cluster.jobs import describe_job
 from quantmedic.cluster.units import run_units
 from quantmedic.collectors.measure.checkpoints import Found
 
@@ -19,11 +19,6 @@ def compare_on_cluster(
         DataError: The cluster cannot be reached.
         QuantmedicError: What a worker could not do.
     """
-    job = {
-        "float_weights": str(float_path.resolve()),
-        "quantized_weights": str(quantized_path.resolve()),
-        "threads": threads or THREADS,
-    }
-    versions = describe_worker()
+    job = describe_job(float_path, quantized_path, CollectOptions(threads=threads))
     with connect(where) as client:
-        yield from run_units(client, "compare_layers", [(job, versions, list(names)) for names in groups])
+        yield from run_units(client, "compare_layers", [(job, list(names)) for names in groups])

@@ -1,120 +1,187 @@
-"""What workers do: functions that are called by name with plain values, and answer with such.
+"""What workers do: functions that are called by name, and what they hold open between two units of work.
 
-An answer is ``{"done": value}``, or ``{"failed": …}`` with the texts of an error that the user can act on.
+Opening models costs more than many a unit.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any
+from threading import Lock
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
-from quantmedic.cluster.answers import Answer, StoredCase, answer_plainly, load_stored, require_versions, store_case
+from quantmedic.api.collect import open_measurement
+from quantmedic.api.layer_searches import open_experiment, open_fallback
+from quantmedic.api.options import SearchOptions
+from quantmedic.api.rulebase import load_rulebase
+from quantmedic.cluster.answers import StoredCase, load_stored, store_case
 from quantmedic.cluster.jobs import Job
-from quantmedic.cluster.tasks import Plain, outcome_as_plain, read_task
-from quantmedic.cluster.workplaces import (
-    borrow,
-    open_job_checkpoints,
-    open_job_experiment,
-    open_job_fallback,
-    open_job_trials,
-    open_slice_run,
-)
+from quantmedic.collectors.extensions import extension_for
+from quantmedic.collectors.measure.checkpoints import CHECKPOINTS, CheckpointPair, Found
+from quantmedic.collectors.measure.collect_pair import SliceRun
+from quantmedic.collectors.measure.models import Models
+from quantmedic.collectors.native.runs import time_limit
 from quantmedic.engine.case.facts import Role
-from quantmedic.engine.contract.searches import Mode
+from quantmedic.engine.contract.searches import Mode, Outcome
+from quantmedic.engine.errors import DataError, QuantmedicError
 from quantmedic.trials.bench import OutOfTimeError
+from quantmedic.trials.edit import find_executor
+from quantmedic.trials.float_search import FallbackTrial
+from quantmedic.trials.layer_search import Experiment
+from quantmedic.trials.tasks import EditTask, Task, attempt
+from quantmedic.trials.tasks import Outcome as TrialOutcome
+from quantmedic.trials.workbench import Subject, Workbench
+from quantmedic.version import VERSION
+
+Opened = TypeVar("Opened")
+P = ParamSpec("P")
+_LOCK = Lock()
+#: Those that nobody works with, of the last job alone.
+_IDLE: dict[str, list[object]] = {}
 
 
-@answer_plainly
-def measure_slice(job: Job, versions: dict[str, str], role: Role, number: int, target: str | None) -> StoredCase:
+def measure_slice(job: Job, role: Role, number: int, target: str | None) -> StoredCase:
     """Measure one slice of a data set.
 
     Args:
         job: Models, data and options.
-        versions: What ``describe_worker`` has to say: workers may have joined since that was asked.
         role: The data set.
         number: The slice.
         target: File for the case, on storage that all share; None gives its bytes.
     """
-    require_versions(versions)
     if target is not None and Path(target).exists():
         return target
-    with borrow(open_slice_run, job) as run:
+    with _borrow(_open_slices, job) as run:
         return store_case(run.measure(role, number), target)
 
 
-@answer_plainly
-def run_experiments(job: Job, versions: dict[str, str], runs: Sequence[tuple[Mode, int]]) -> list[dict[str, Any]]:
-    """Runs of ``sensitivity``, as the fields of their outcomes."""
-    require_versions(versions)
-    with borrow(open_job_experiment, job) as experiment:
-        return [experiment.run(mode, unit).model_dump() for mode, unit in runs]
+def merge_cases(parts: Sequence[StoredCase | QuantmedicError], target: str | None) -> StoredCase:
+    """Add up cases of slices.
+
+    Raises:
+        QuantmedicError: The first failure among them.
+    """
+    failed = next((part for part in parts if isinstance(part, QuantmedicError)), None)
+    if failed is not None:
+        raise failed
+    if target is not None and Path(target).exists():
+        return target
+    first, *others = (load_stored(cast(StoredCase, part)) for part in parts)
+    for case in others:
+        first = first.merge(case)
+    return store_case(first, target)
 
 
-@answer_plainly
-def simulate_batches(job: Job, versions: dict[str, str], first: int, sets: Sequence[Sequence[int]]) -> list[list[Any]]:
+def run_experiments(job: Job, runs: Sequence[tuple[Mode, int]]) -> list[Outcome]:
+    """Runs of ``sensitivity``."""
+    with _borrow(_open_experiment, job) as experiment:
+        return [experiment.run(mode, unit) for mode, unit in runs]
+
+
+def simulate_batches(job: Job, first: int, sets: Sequence[Sequence[int]]) -> list[list[Any]]:
     """Outputs of the network for some batches of a search for layers in float.
 
     Args:
         job: Models, data and goal.
-        versions: See ``measure_slice``.
         first: The first of these batches.
         sets: What stays in float, for each of them.
     """
-    require_versions(versions)
-    with borrow(open_job_fallback, job) as trial:
+    with _borrow(_open_fallback, job) as trial:
         return trial.simulate_batches(first, [frozenset(units) for units in sets])
 
 
-@answer_plainly
-def carry_out(job: Job, versions: dict[str, str], stored: StoredCase, task: Plain, seconds: float | None) -> Any:
-    """One task of a trial, as the fields of its outcome; None where the time was over.
+def carry_out(job: Job, stored: StoredCase, task: Task, seconds: float | None) -> TrialOutcome | None:
+    """What comes of one task of a trial, failures included; None where the time was over.
 
     Args:
         job: Models, data and options, and the samples that are kept.
-        versions: See ``measure_slice``.
         stored: What was measured of the models.
         task: What to do.
         seconds: Time for it, opening the models included; None: no clock ends it.
+
+    Raises:
+        DataError: A toolchain is not here.
     """
-    require_versions(versions)
     deadline = None if seconds is None else time.monotonic() + seconds
-    with borrow(open_job_trials, job, stored) as place, place.models.as_deployed():
+    with _borrow(_open_trials, job, stored) as (models, bench), models.as_deployed():
         try:
-            return outcome_as_plain(place.carry_out(read_task(task), deadline))
+            if isinstance(task, EditTask):
+                return attempt(partial(bench.carry_out, task, deadline))
+            executor = find_executor(models, task.toolchain)
+            missing = "it is not known" if executor is None else executor.missing()
+            if executor is None or missing is not None:
+                help = "install it everywhere"
+                raise DataError(f"a worker cannot run {task.toolchain}", where=missing or "", help=help)
+            return attempt(partial(bench.run_text, executor, task, deadline))
         except OutOfTimeError:
             return None
 
 
-@answer_plainly
 def simulate_search(
-    job: Job, versions: dict[str, str], stored: StoredCase, least_db: float, first: int, sets: Sequence[Sequence[int]]
+    job: Job, stored: StoredCase, least_db: float, first: int, sets: Sequence[Sequence[int]]
 ) -> list[list[Any]]:
     """``simulate_batches`` for a trial, whose search has to reach this output SQNR."""
-    require_versions(versions)
-    with borrow(open_job_trials, job, stored) as place, place.models.as_deployed():
-        search = place.bench.search(least_db)
-        return search.simulate_batches(first, [frozenset(units) for units in sets])
+    with _borrow(_open_trials, job, stored) as (models, bench), models.as_deployed():
+        return bench.search(least_db).simulate_batches(first, [frozenset(units) for units in sets])
 
 
-@answer_plainly
-def compare_layers(job: Job, versions: dict[str, str], names: Sequence[str]) -> dict[str, Any]:
-    """What comparing some tensors of two checkpoints finds, as plain values."""
-    require_versions(versions)
-    with borrow(open_job_checkpoints, job) as pair:
-        return pair.compare(names, job["threads"])
+def compare_layers(job: Job, names: Sequence[str]) -> Found:
+    """What comparing some tensors of two checkpoints finds."""
+    with _borrow(_open_checkpoints, job) as pair:
+        return pair.compare(names, job.options.threads)
 
 
-def merge_cases(parts: Sequence[Answer], target: str | None) -> Answer:
-    """Add up cases of slices; the first failure among them is the answer."""
-    failed = next((part for part in parts if "failed" in part), None)
-    return failed or _merge_stored([part["done"] for part in parts], target)
+@contextmanager
+def _borrow(
+    open_job: Callable[Concatenate[Job, P], Opened], job: Job, *more: P.args, **named: P.kwargs
+) -> Iterator[Opened]:
+    """What a function of this module opens for a job; nobody else works with it meanwhile.
+
+    What fails is not kept. The job alone tells what is open: ``more`` is what it names and cannot hold.
+    """
+    key = f"{open_job.__name__} {job}"
+    with _LOCK:
+        for other in [name for name in _IDLE if name != key]:
+            del _IDLE[other]
+        kept = _IDLE.get(key)
+        found = cast(Opened, kept.pop()) if kept else None
+    with time_limit(job.options.timeout):
+        opened = open_job(job, *more, **named) if found is None else found
+        yield opened
+    with _LOCK:
+        _IDLE.setdefault(key, []).append(opened)
 
 
-@answer_plainly
-def _merge_stored(parts: Sequence[StoredCase], target: str | None) -> StoredCase:
-    if target is not None and Path(target).exists():
-        return target
-    case = load_stored(parts[0])
-    for part in parts[1:]:
-        case = case.merge(load_stored(part))
-    return store_case(case, target)
+def _open_slices(job: Job) -> SliceRun:
+    """The models of a job, looked at on their first batch."""
+    opened, extras = open_measurement(job.float_model, job.quantized_model, job.options, load_rulebase())
+    return SliceRun(opened.models, opened.datasets, opened.options, VERSION, opened.metric, extras)
+
+
+def _open_experiment(job: Job) -> Experiment:
+    """The simulated network of a job, and the samples that it is run on."""
+    return open_experiment(job.float_model, job.quantized_model, cast(SearchOptions, job.options))[0]
+
+
+def _open_fallback(job: Job) -> FallbackTrial:
+    """The search of a job, which is told what to simulate."""
+    return open_fallback(job.float_model, job.quantized_model, cast(SearchOptions, job.options))[0]
+
+
+def _open_trials(job: Job, stored: StoredCase) -> tuple[Models, Workbench]:
+    """The models as they were given, and a workbench on a case that was measured of them."""
+    assert job.trial is not None
+    opened, _ = open_measurement(job.float_model, job.quantized_model, job.options, load_rulebase())
+    models = opened.models
+    with models.as_deployed():
+        metric = opened.metric if job.trial.by_metric else None
+        subject = Subject(models, models.editable(), load_stored(stored), opened.datasets, opened.options, metric)
+        bench = Workbench(subject, job.trial.pool)
+    return models, bench
+
+
+def _open_checkpoints(job: Job) -> CheckpointPair:
+    """Both checkpoints of a job."""
+    paths = Path(job.float_model), Path(job.quantized_model)
+    return extension_for(CHECKPOINTS, paths[1], str(paths[1])).open(*paths)

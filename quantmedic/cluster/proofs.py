@@ -1,19 +1,19 @@
 """Trials of remedies, and prescriptions run as printed, carried out by workers."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from quantmedic.api.options import CollectOptions, ModelSource
-from quantmedic.cluster.answers import Answer, describe_worker, run_errand, store_case
+from quantmedic.cluster.answers import store_case
 from quantmedic.cluster.connection import connect, shared_folder
-from quantmedic.cluster.jobs import Job, describe_job
+from quantmedic.cluster.jobs import Job, Trial, describe_job
 from quantmedic.cluster.searches import simulate_units
-from quantmedic.cluster.tasks import read_outcome, task_as_plain
-from quantmedic.cluster.units import RETRIES, raise_failure
+from quantmedic.cluster.units import answer_of, submit
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.diagnosis.smallest_set import Units
 from quantmedic.engine.errors import QuantmedicError
@@ -39,15 +39,17 @@ def try_on_cluster(
         DataError: The cluster cannot be reached, or models or data are objects in memory.
         QuantmedicError: A worker has another version of what figures depend on.
     """
-    own = CollectOptions(data=options.data, measuring=options.measuring, mapping=options.mapping)
+    # What was computed elsewhere is measured already.
+    own = replace(options, reference_outputs=None, device_outputs=None, stages=())
+    own = replace(own, expected_float_metric=None, expected_quantized_metric=None)
     job = describe_job(float_model, quantized_model, own)
-    beside = options.saving.checkpoint
+    beside = options.checkpoint
     with connect(where) as client, ExitStack() as stack:
         folder = stack.enter_context(shared_folder(client, None if beside is None else Path(beside)))
 
         def open_workers(case: Case, pool: Pool, by_metric: bool) -> TrialWorkers:
-            plan = {"pool": vars(pool), "by_metric": by_metric, "case": uuid4().hex}
-            workers = TrialWorkers(client, {**job, **plan}, _hand_over(client, case, folder))
+            plan = replace(job, trial=Trial(pool, by_metric, uuid4().hex))
+            workers = TrialWorkers(client, plan, _hand_over(client, case, folder))
             stack.callback(workers.cancel)
             return workers
 
@@ -79,7 +81,6 @@ class TrialWorkers:
             stored: The case.
         """
         self._client, self._job, self._stored = client, job, stored
-        self._versions, self._run = describe_worker(), uuid4().hex
         self._begun: list[tuple[Task, Future]] = []
 
     def results(self, tasks: Sequence[Task], ahead: Iterator[Task], seconds: float | None) -> list[Outcome]:
@@ -104,19 +105,8 @@ class TrialWorkers:
         found = next((future for known, future in self._begun if known == task), None)
         if found is not None:
             return found
-        future = self._client.submit(
-            run_errand,
-            "carry_out",
-            self._job,
-            self._versions,
-            self._stored,
-            task_as_plain(task),
-            seconds,
-            key=f"quantmedic-carry_out-{len(self._begun)}-{self._run}",
-            priority=priority,
-            retries=RETRIES,
-            pure=False,
-        )
+        given = self._job, self._stored, task, seconds
+        future = submit(self._client, "carry_out", *given, priority=priority)
         self._begun.append((task, future))
         return future
 
@@ -146,7 +136,7 @@ class TrialWorkers:
         """See ``trials.tasks.Elsewhere``."""
 
         def simulate(first: int, sets: Sequence[Units]) -> list[list[Float32]]:
-            given = self._job, self._versions, self._stored, least_db
+            given = self._job, self._stored, least_db
             with _as_elsewhere():
                 return simulate_units(self._client, "simulate_search", given, first, sets)
 
@@ -176,12 +166,10 @@ def _outcome_of(future: "Future") -> Outcome:
     from distributed import KilledWorker  # an optional package
 
     try:
-        answer: Answer = future.result()
+        with _as_elsewhere():
+            outcome: Outcome | None = answer_of(future)
     except KilledWorker:
         return Outcome(failed="every worker that carried it out was lost")
-    with _as_elsewhere():
-        raise_failure(answer)
-    done: Mapping[str, Any] | None = answer["done"]
-    if done is None:
+    if outcome is None:
         raise OutOfTimeError
-    return read_outcome(dict(done))
+    return outcome

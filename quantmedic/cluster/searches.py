@@ -1,11 +1,10 @@
 """Searches whose runs are made by workers: runs of ``sensitivity``, and evaluations of a set of layers in float."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from quantmedic.api.options import CollectOptions, DataOptions, MeasuringOptions, ModelSource
-from quantmedic.cluster.answers import describe_worker
+from quantmedic.api.options import ModelSource, SearchOptions
 from quantmedic.cluster.connection import connect
 from quantmedic.cluster.jobs import describe_job
 from quantmedic.cluster.units import run_units
@@ -26,12 +25,7 @@ UNITS_OF_THREAD = 4
 
 @contextmanager
 def simulate_on_cluster(
-    where: object,
-    float_model: ModelSource,
-    quantized_model: ModelSource,
-    data: DataOptions,
-    measuring: MeasuringOptions,
-    goal: Mapping[str, float | None],
+    float_model: ModelSource, quantized_model: ModelSource, options: SearchOptions
 ) -> Iterator[SimulateElsewhere]:
     """What simulates batches with workers while the connection is open.
 
@@ -39,12 +33,11 @@ def simulate_on_cluster(
         DataError: The cluster cannot be reached, or models or data are objects in memory.
         QuantmedicError: What a worker could not do.
     """
-    job = describe_job(float_model, quantized_model, CollectOptions(data=data, measuring=measuring))
-    job["goal"], versions = dict(goal), describe_worker()
-    with connect(where) as client:
+    job = describe_job(float_model, quantized_model, options)
+    with connect(options.cluster) as client:
 
         def simulate(first: int, sets: Sequence[Units]) -> list[list[Float32]]:
-            return simulate_units(client, "simulate_batches", (job, versions), first, sets)
+            return simulate_units(client, "simulate_batches", (job,), first, sets)
 
         yield simulate
 
@@ -72,28 +65,21 @@ def simulate_units(
 
 
 def run_on_cluster(
-    float_model: ModelSource,
-    quantized_model: ModelSource,
-    data: DataOptions,
-    measuring: MeasuringOptions,
-    where: object,
-    record: SensitivityRecord,
+    float_model: ModelSource, quantized_model: ModelSource, options: SearchOptions, record: SensitivityRecord
 ) -> Iterator[tuple[Mode, int, Outcome]]:
-    """The runs that a record lacks, as they come.
+    """The runs that a record plans, as they come.
 
     Raises:
         DataError: The cluster cannot be reached, or models or data are objects in memory.
         QuantmedicError: What a worker could not do.
     """
-    job = describe_job(float_model, quantized_model, CollectOptions(data=data, measuring=measuring))
-    job["modes"] = list(record.modes)
-    missing, versions = record.missing, describe_worker()
-    with connect(where) as client:
-        size = _runs_of_unit(len(missing), sum(client.nthreads().values()))
-        units = [missing[k : k + size] for k in range(0, len(missing), size)]
-        for number, found in run_units(client, "run_experiments", [(job, versions, unit) for unit in units]):
+    job, planned = describe_job(float_model, quantized_model, options), record.planned
+    with connect(options.cluster) as client:
+        size = _runs_of_unit(len(planned), sum(client.nthreads().values()))
+        units = [planned[k : k + size] for k in range(0, len(planned), size)]
+        for number, found in run_units(client, "run_experiments", [(job, unit) for unit in units]):
             for (mode, layer), outcome in zip(units[number], found, strict=True):
-                yield mode, layer, Outcome.model_validate(outcome)
+                yield mode, layer, outcome
 
 
 def _runs_of_unit(runs: int, threads: int) -> int:

@@ -4,19 +4,19 @@ from collections.abc import Mapping
 from contextlib import suppress
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
-from uuid import uuid4
+from typing import TYPE_CHECKING, NamedTuple
 
 from quantmedic.api.options import CollectOptions, ModelSource
-from quantmedic.cluster.answers import describe_worker, load_stored, run_errand
+from quantmedic.cluster.answers import load_stored
 from quantmedic.cluster.connection import connect, shared_folder
 from quantmedic.cluster.jobs import Job, describe_job
-from quantmedic.cluster.units import RETRIES, raise_failure
+from quantmedic.cluster.units import answer_of, submit
 from quantmedic.collectors.data.progress import Progress
 from quantmedic.collectors.measure.slices import Slicing, require_counted
 from quantmedic.engine.case.facts import Role
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.case.slice_sums import add_slices
+from quantmedic.engine.errors import QuantmedicError
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -38,7 +38,7 @@ def measure_on_cluster(
     Args:
         float_model: Path, or ``module:function``; see ``collect``.
         quantized_model: The same.
-        options: All options; ``options.spread.cluster`` tells whose workers.
+        options: All options; ``options.cluster`` tells whose workers.
         progress: See ``SliceWork``.
         slicings: How each data set is divided.
         known: What was measured before.
@@ -50,8 +50,8 @@ def measure_on_cluster(
     if known is not None and all(role in known.statistics and not known.sums.get(role) for role in slicings):
         return known
     job = describe_job(float_model, quantized_model, options)
-    beside = options.saving.checkpoint
-    with connect(options.spread.cluster) as client:
+    beside = options.checkpoint
+    with connect(options.cluster) as client:
         work = SliceWork(client, job, slicings, known, progress)
         return work.measure(None if beside is None else Path(beside))
 
@@ -87,7 +87,6 @@ class SliceWork:
         #: Sums that nobody has added up yet, and those that are being made of others, by level and number within it.
         self._nodes: dict[Node, Future] = {}
         self._merging: dict[Node, Future] = {}
-        self._run = uuid4().hex
 
     def measure(self, beside: Path | None) -> Case | None:
         """The case of all slices; after Ctrl-C that of the first ones of each set, as far as they are whole.
@@ -110,19 +109,11 @@ class SliceWork:
                 self._client.cancel([*self._nodes.values(), *self._merging.values()])
 
     def _submit_slices(self, folder: Path | None) -> None:
-        versions = describe_worker()
         for role, count in self._counts.items():
             for number in range(self._first[role] or 0, count):
                 node = Node(role, 0, number)
-                self._nodes[node] = self._submit(
-                    node, "measure_slice", self._job, versions, role, number, _target(folder, node)
-                )
-
-    def _submit(self, node: "Node", errand: str, *arguments: Any) -> "Future":
-        key = f"quantmedic-{errand}-{node.role}-{node.level}-{node.number}-{self._run}"
-        return self._client.submit(
-            run_errand, errand, *arguments, key=key, priority=node.level, retries=RETRIES, pure=False
-        )
+                target = _target(folder, node)
+                self._nodes[node] = submit(self._client, "measure_slice", self._job, role, number, target)
 
     def _wait(self, folder: Path | None) -> None:
         """Wait for all; whatever becomes complete is added up, level by level."""
@@ -147,7 +138,7 @@ class SliceWork:
             members = self._members(above)
             if len(members) > 1 and finished.issuperset(members):
                 parts = [self._nodes[member] for member in members]
-                merged = self._submit(above, "merge_cases", parts, _target(folder, above))
+                merged = submit(self._client, "merge_cases", parts, _target(folder, above), priority=above.level)
                 self._merging[above] = merged
                 places[merged.key] = above
                 waiting.add(merged)
@@ -158,7 +149,7 @@ class SliceWork:
         Raises:
             QuantmedicError: The worker's error.
         """
-        raise_failure(future.result())
+        answer_of(future)
         if folder is None and len(self._client.scheduler_info()["workers"]) > 1:
             # A worker may go in between: then there is one copy, and losing that costs the unit again.
             with suppress(ValueError, KeyError, OSError):
@@ -177,9 +168,9 @@ class SliceWork:
             own = sorted((node for node in self._nodes if node.role == role), key=lambda node: node.first)
             for node in own:
                 future = self._nodes[node]
-                if future.status != "finished" or "done" not in (answer := future.result()):
+                if future.status != "finished" or isinstance(answer := future.result(), QuantmedicError):
                     break
-                found.append(load_stored(answer["done"]))
+                found.append(load_stored(answer))
         return reduce(Case.merge, found) if found else None
 
 

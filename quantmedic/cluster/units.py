@@ -4,28 +4,41 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from quantmedic.cluster.answers import Answer, run_errand
-from quantmedic.engine import errors
+from quantmedic.cluster.answers import describe_worker, run_errand
 from quantmedic.engine.errors import QuantmedicError
 
 if TYPE_CHECKING:
-    from distributed import Client
+    from distributed import Client, Future
 
 #: Times that a unit is tried again, on another worker where there is one.
 RETRIES = 3
 
 
-def raise_failure(answer: Answer) -> None:
-    """Raise the error that an answer tells of.
+def submit(client: "Client", errand: str, *arguments: Any, priority: int = 0) -> "Future":
+    """Let a worker call a function of ``errands``.
+
+    Args:
+        client: Whose workers.
+        errand: Name of the function.
+        arguments: What it takes: paths, options, small records, cases as `answers` stores them.
+        priority: Higher ones first.
+    """
+    key = f"quantmedic-{errand}-{uuid4().hex}"
+    return client.submit(
+        run_errand, errand, describe_worker(), *arguments, key=key, priority=priority, retries=RETRIES, pure=False
+    )
+
+
+def answer_of(future: "Future") -> Any:
+    """What a worker answered.
 
     Raises:
-        QuantmedicError: What the worker could not do.
+        QuantmedicError: What it could not do.
     """
-    failed = answer.get("failed")
-    if failed is None:
-        return
-    kind = getattr(errors, failed["kind"], QuantmedicError)
-    raise kind(failed["message"], where=failed["where"], help=failed["help"])
+    answer = future.result()
+    if isinstance(answer, QuantmedicError):
+        raise answer
+    return answer
 
 
 def run_units(client: "Client", errand: str, units: Sequence[Sequence[Any]]) -> Iterator[tuple[int, Any]]:
@@ -36,31 +49,17 @@ def run_units(client: "Client", errand: str, units: Sequence[Sequence[Any]]) -> 
     Args:
         client: Whose workers.
         errand: Name of a function in ``errands``.
-        units: Its arguments, plain values.
+        units: Its arguments.
 
     Raises:
         QuantmedicError: What a worker could not do.
     """
     from distributed import as_completed  # an optional package
 
-    run = uuid4().hex
-    futures = [
-        client.submit(
-            run_errand,
-            errand,
-            *unit,
-            key=f"quantmedic-{errand}-{number}-{run}",
-            retries=RETRIES,
-            priority=-number,
-            pure=False,
-        )
-        for number, unit in enumerate(units)
-    ]
+    futures = [submit(client, errand, *unit, priority=-number) for number, unit in enumerate(units)]
     places = {future.key: number for number, future in enumerate(futures)}
     try:
         for future in as_completed(futures):
-            answer: Answer = future.result()
-            raise_failure(answer)
-            yield places[future.key], answer["done"]
+            yield places[future.key], answer_of(future)
     finally:
         client.cancel(futures)

@@ -176,7 +176,7 @@ def _outcome_text(record: SensitivityRecord, outcome: Outcome) -> str:
 def _sensitivity_warnings(record: SensitivityRecord) -> Iterator[str]:
     if record.missing:
         done, planned = len(record.runs), len(record.planned)
-        yield f"interrupted after {done} of {planned} runs: repeat the command with --resume to go on"
+        yield f"interrupted after {done} of {planned} runs"
     if abs(record.simulation_gap_db) > FAITHFUL_DB:
         yield (
             "the simulated network is not as noisy as the quantized model: what is shown of single layers may not hold "

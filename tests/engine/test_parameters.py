@@ -6,7 +6,7 @@ import math
 import pytest
 from builders.commands import run_quantmedic
 
-from quantmedic import collect, diagnose, fallback, load_rulebase
+from quantmedic import collect, diagnose, load_rulebase, search
 from quantmedic.api.arguments import CollectArguments
 from quantmedic.api.options import DEFAULT_BUDGET, ProofOptions
 from quantmedic.api.parameters import FLAGS, NAMES, for_python, with_parameters
@@ -55,7 +55,7 @@ def test_an_error_says_in_python_what_python_takes() -> None:
 
 
 def test_the_parameters_exist() -> None:
-    functions = (collect, diagnose, fallback, load_rulebase)
+    functions = (collect, diagnose, search, load_rulebase)
     known = {name for function in functions for name in inspect.signature(function).parameters}
     known |= CollectArguments.__annotations__.keys()
     assert {name.replace("-", "_") for name in FLAGS} | set(NAMES.values()) <= known

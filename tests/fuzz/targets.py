@@ -187,9 +187,6 @@ def _cases() -> Iterator[Target]:
     unfinished = _PAIR | {"out/x.case": "begun.case"}
     yield Target("case", 1, unfinished, "out/x.case", zips, (f"{_COLLECT}x.npz --resume",))
     yield Target("case", 1, _PARTS, "2.case", zips, (f"diagnose 1.case 2.case {_JSON}",))
-    begun = _PAIR | {"out/sensitivity.json": "sensitivity.json"}
-    again = f"search sensitivity {_BOTH} -v x.npz -o out --resume"
-    yield Target("sensitivity", 1, begun, "out/sensitivity.json", mutate_json, (again,))
 
 
 def _policies() -> Iterator[Target]:

@@ -15,7 +15,9 @@ pytestmark = [pytest.mark.thorough, pytest.mark.nightly]
 @pytest.mark.source("mct-error-method", "horizon-calibration-search")
 def test_error_methods_are_searched(net: Any, batches: list[Any]) -> None:
     seen, judged = torch.cat(batches[:2]).numpy(), torch.cat(batches[2:]).numpy()
-    record = quantmedic.calibrations(net, representative=seen, validation=judged, methods=("min-max", "mse"), threads=1)
+    record = quantmedic.search(
+        "calibrations", net, representative=seen, validation=judged, methods=("min-max", "mse"), threads=1
+    )
     assert record.toolchain == "Sony MCT"
     assert {tuple(row.choices.values()) for row in record.settings} == {
         (method, activations)

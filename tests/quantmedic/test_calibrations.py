@@ -43,7 +43,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def record(folder: Path) -> CalibrationsRecord:
     data: dict[str, Any] = {"representative": folder / "rep.npz", "validation": folder / "val.npz"}
-    return quantmedic.calibrations(folder / "float.onnx", methods=TWO, threads=1, **data)
+    return quantmedic.search("calibrations", folder / "float.onnx", methods=TWO, threads=1, **data)
 
 
 def run(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -58,7 +58,7 @@ def test_sessions_of_the_toolchain_warn_of_nothing(folder: Path, capfd: pytest.C
         model.graph.input.append(onnx.helper.make_tensor_value_info(weight.name, weight.data_type, weight.dims))
     onnx.save(model, str(folder / "warned.onnx"))
     data: dict[str, Any] = {"representative": folder / "rep.npz", "validation": folder / "val.npz"}
-    quantmedic.calibrations(folder / "warned.onnx", methods=["min-max"], threads=1, **data)
+    quantmedic.search("calibrations", folder / "warned.onnx", methods=["min-max"], threads=1, **data)
     assert "\x1b" not in capfd.readouterr().err
 
 
@@ -123,7 +123,7 @@ def test_the_percentiles_of_the_guide_are_tried_and_printed_as_its_options() -> 
 @pytest.mark.nightly
 def test_the_healthy_patient_by_its_metric(tmp_path: Path) -> None:
     (source, _), options = patient(healthy=True)
-    record = quantmedic.calibrations(source, threads=1, methods=["min-max", "percentile 99.99"], **options)
+    record = quantmedic.search("calibrations", source, threads=1, methods=["min-max", "percentile 99.99"], **options)
     assert record.labelled_by == "top1"
     assert record.best is not None and record.best.metric is not None and record.float_metric is not None
     assert record.best.metric.value > record.float_metric - 0.03
@@ -149,26 +149,26 @@ def test_the_command_writes_all_files(folder: Path, tmp_path: Path) -> None:
 
 def test_a_missing_set_names_its_option(folder: Path) -> None:
     with pytest.raises(DataError) as error:
-        quantmedic.calibrations(folder / "float.onnx", representative=None, validation=folder / "val.npz")
+        quantmedic.search("calibrations", folder / "float.onnx", representative=None, validation=folder / "val.npz")
     assert "no calibration data was given" in str(error.value)
     with pytest.raises(DataError) as error:
-        quantmedic.calibrations(folder / "float.onnx", representative=folder / "rep.npz", validation=None)
+        quantmedic.search("calibrations", folder / "float.onnx", representative=folder / "rep.npz", validation=None)
     assert "took no part in calibration" in str(error.value)
 
 
 def test_what_cannot_be_searched_says_what_can(folder: Path) -> None:
     data: dict[str, Any] = {"representative": folder / "rep.npz", "validation": folder / "val.npz"}
     with pytest.raises(ModelError, match="the model is quantized already"):
-        quantmedic.calibrations(folder / "quantized.onnx", **data)
+        quantmedic.search("calibrations", folder / "quantized.onnx", **data)
     with pytest.raises(ModelError) as error:
-        quantmedic.calibrations(folder / "float.onnx", toolchain="horizon", **data)
+        quantmedic.search("calibrations", folder / "float.onnx", toolchain="horizon", **data)
     assert "it searches those of ONNX Runtime, and prints" in str(error.value)
     assert "as options of Horizon OpenExplorer too, of no other toolchain" in str(error.value)
     with pytest.raises(RuleError) as rule:
-        quantmedic.calibrations(folder / "float.onnx", methods=["percentile 99.98"], **data)
+        quantmedic.search("calibrations", folder / "float.onnx", methods=["percentile 99.98"], **data)
     assert "did you mean 'percentile 99.9" in str(rule.value)
     with pytest.raises(DataError, match="a metric needs labels"):
-        quantmedic.calibrations(folder / "float.onnx", metric="top1", **data)
+        quantmedic.search("calibrations", folder / "float.onnx", metric="top1", **data)
 
 
 def test_the_option_names_what_can_be_searched() -> None:
@@ -181,7 +181,8 @@ def test_the_option_names_what_can_be_searched() -> None:
 
 @pytest.mark.thorough
 def test_the_printed_reader_has_to_prepare_samples_as_here(folder: Path) -> None:
-    found = quantmedic.calibrations(
+    found = quantmedic.search(
+        "calibrations",
         folder / "float.onnx",
         representative=folder / "rep.npz",
         validation=folder / "val.npz",
@@ -198,8 +199,8 @@ def test_the_printed_reader_has_to_prepare_samples_as_here(folder: Path) -> None
 @pytest.mark.thorough
 def test_judging_on_the_samples_that_calibrate_is_warned_of(folder: Path) -> None:
     path = folder / "rep.npz"
-    found = quantmedic.calibrations(
-        folder / "float.onnx", representative=path, validation=path, methods=["min-max"], threads=1
+    found = quantmedic.search(
+        "calibrations", folder / "float.onnx", representative=path, validation=path, methods=["min-max"], threads=1
     )
     assert any("judged on the samples that calibrated" in warning for warning in found.warnings)
 
@@ -208,4 +209,6 @@ def test_values_that_are_not_finite_are_refused(folder: Path) -> None:
     pixels = np.load(folder / "val.npz")["image"].copy()
     pixels[3] = np.nan
     with pytest.raises(ModelError, match="gives NaN or infinite values at output"):
-        quantmedic.calibrations(folder / "float.onnx", representative=folder / "rep.npz", validation=pixels, threads=1)
+        quantmedic.search(
+            "calibrations", folder / "float.onnx", representative=folder / "rep.npz", validation=pixels, threads=1
+        )

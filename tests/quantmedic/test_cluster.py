@@ -110,8 +110,8 @@ def test_an_interrupt_leaves_a_case_that_goes_on(data, alone, tmp_path):
 
 def test_another_version_of_a_worker_is_named(data):
     other = {**describe_worker(), "onnxruntime": "1.0"}
-    answer = run_errand("measure_slice", {}, other, "validation", 0, None)
-    assert answer["failed"]["where"][0].startswith("this process  onnxruntime ")
+    answer = run_errand("measure_slice", other)
+    assert answer.where[0].startswith("this process  onnxruntime ")
     error = wrong_versions({"tcp://10.0.0.7:41": other}, describe_worker())
     assert "tcp://10.0.0.7:41  onnxruntime 1.0, here" in str(error)
 
@@ -148,8 +148,10 @@ def test_sensitivity_is_that_of_one_machine(data):
     own = {"validation": data["validation"], "threads": 1, "modes": ["one", "cumulative"]}
     seen: list[tuple[str, int, int | None]] = []
     with cluster_of(2) as client:
-        found = quantmedic.sensitivity(*patient()[0], cluster=client, progress=lambda *told: seen.append(told), **own)
-    assert found == quantmedic.sensitivity(*patient()[0], **own)
+        found = quantmedic.search(
+            "sensitivity", *patient()[0], cluster=client, progress=lambda *told: seen.append(told), **own
+        )
+    assert found == quantmedic.search("sensitivity", *patient()[0], **own)
     units = len(found.units)
     assert ("one", units, units) in seen and ("cumulative", units, units) in seen
 
@@ -158,8 +160,8 @@ def test_sensitivity_is_that_of_one_machine(data):
 def test_layers_in_float_are_those_of_one_machine(data):
     own = {"validation": data["validation"], "threads": 1, "min_sqnr_db": 25.0}
     with cluster_of(3) as client:
-        found = quantmedic.fallback(*patient()[0], cluster=client, **own)
-    assert found == quantmedic.fallback(*patient()[0], **own)
+        found = quantmedic.search("fallback", *patient()[0], cluster=client, **own)
+    assert found == quantmedic.search("fallback", *patient()[0], **own)
 
 
 @pytest.mark.nightly

@@ -1,6 +1,7 @@
 """Workers of a Dask cluster try what one machine tries, to the bit, whatever becomes of them."""
 
 import os
+import pickle
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,18 +18,15 @@ from builders.clusters import cluster_of
 
 import quantmedic
 from quantmedic.cluster.answers import describe_worker, run_errand
-from quantmedic.cluster.tasks import outcome_as_plain, read_outcome, read_task, task_as_plain
 from quantmedic.engine.case.proof import ProofRecord
 from quantmedic.engine.case.records import Case
-from quantmedic.engine.case.tallies import Tally
 from quantmedic.engine.errors import ModelError, QuantmedicError
 from quantmedic.engine.formulas.change import Change
 from quantmedic.engine.formulas.simulate import Grid
 from quantmedic.trials import workbench
-from quantmedic.trials.bench import Measured
 from quantmedic.trials.edit import edit
 from quantmedic.trials.split import Pool
-from quantmedic.trials.tasks import EditTask, Outcome, TextTask
+from quantmedic.trials.tasks import EditTask, TextTask
 
 pytestmark = pytest.mark.thorough
 
@@ -90,16 +88,12 @@ def led(simple: Scene) -> ProofRecord:
     return simple.proof("first")
 
 
-def test_tasks_and_outcomes_travel_as_plain_values():
+def test_tasks_and_errors_travel():
     change = Change({3: Grid(-1.5, 2.0, 0.1), 7: None}, {2: "float"}, frozenset({4, 1}), frozenset({"biases"}))
     for task in (EditTask(1, change), TextTask("onnxruntime", "x = 1", None), TextTask("a", "b", 0, Pool(3, 32))):
-        assert read_task(task_as_plain(task)) == task
-    tally = Tally.of_numbers(np.array([1.0, 0.0]))
-    outcome = Outcome((Measured(np.array([0.1, 0.2]), 0.5, tally),), ("conv",), ("no scale",), None, 1.5)
-    found = read_outcome(outcome_as_plain(outcome))
-    assert (found.left_integer, found.unedited, found.seconds) == (("conv",), ("no scale",), 1.5)
-    assert found.found[0].noise.tolist() == [0.1, 0.2] and found.found[0].agreement == 0.5
-    assert found.found[0].metric is not None and found.found[0].metric.values.tolist() == [[1.0], [0.0]]
+        assert pickle.loads(pickle.dumps(task)) == task
+    error = pickle.loads(pickle.dumps(ModelError("it fails", where="conv1", help="quantize it again")))
+    assert str(error) == "it fails\n  conv1\nhelp: quantize it again"
 
 
 @pytest.mark.nightly
@@ -195,10 +189,10 @@ def test_a_limit_of_the_user_is_kept(simple: Scene):
 
 def test_another_version_of_a_worker_is_named(simple: Scene, monkeypatch: pytest.MonkeyPatch):
     other = {**describe_worker(), "onnxruntime": "1.0"}
-    answer = run_errand("carry_out", {}, other, "", {}, None)
-    assert answer["failed"]["where"][0].startswith("this process  onnxruntime ")
+    answer = run_errand("carry_out", other)
+    assert answer.where[0].startswith("this process  onnxruntime ")
     # As if a worker had joined after all others were asked.
-    monkeypatch.setattr("quantmedic.cluster.proofs.describe_worker", lambda: other)
+    monkeypatch.setattr("quantmedic.cluster.units.describe_worker", lambda: other)
     with cluster_of(1) as client, pytest.raises(QuantmedicError, match="other figures than this machine") as caught:
         simple.collect("first", cluster=client)
     assert "onnxruntime" in caught.value.where[0]

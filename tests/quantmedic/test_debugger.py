@@ -60,7 +60,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 def measure(pair: tuple[Path, Path], **options: Any) -> DebuggerRecord:
-    return quantmedic.debugger(*pair, **{"data": X, "threads": 1, **options})
+    return quantmedic.search("debugger", *pair, **{"validation": X, "threads": 1, **options})
 
 
 def command(folder: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
@@ -180,7 +180,7 @@ def test_wide_scenes_are_read_one_sample_at_a_time(pair: tuple[Path, Path]) -> N
                 yield X[:1]
 
         tracemalloc.start()
-        measure(pair, data=stream)
+        measure(pair, validation=stream)
         record["peak"] = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         return record["peak"]
@@ -338,7 +338,7 @@ def test_denylists_are_evaluated_on_one_calibration(pair: tuple[Path, Path], tmp
     (tmp_path / "all.txt").write_text("\n".join(every))
     (tmp_path / "list.json").write_text(json.dumps({"denylisted_nodes": [every[1]], "denylisted_ops": []}))
     asked = ["op:Relu", every[1], f"@{tmp_path}/all.txt", f"@{tmp_path}/list.json"]
-    record = measure(pair, data={"image": X, "labels": labels}, denylists=asked)
+    record = measure(pair, validation={"image": X, "labels": labels}, denylists=asked)
     found = outcomes(record)
     assert list(found) == ["nothing in float", *asked] and record.metric == "top1"
     layers = {each.name: each.layers for each in record.denylists}
@@ -428,7 +428,7 @@ def test_models_without_fixed_grids_are_refused(tmp_path: Path) -> None:
 
 def test_no_data_and_no_place(pair: tuple[Path, Path], tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no data was given"):
-        measure(pair, data=None)
+        measure(pair, validation=None)
     with pytest.raises(OutputError):
         write_layers(measure(pair, samples=1), tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == []
@@ -438,4 +438,4 @@ def test_torch_modules_are_refused_before_they_are_run() -> None:
     torch = pytest.importorskip("torch")
     net = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.ReLU())
     with pytest.raises(ModelError, match="deployed inputs"):
-        quantmedic.debugger(net, net, data=np.zeros((2, 4), np.float32))
+        quantmedic.search("debugger", net, net, validation=np.zeros((2, 4), np.float32))

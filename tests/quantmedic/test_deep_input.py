@@ -15,7 +15,6 @@ import pytest
 from builders.onnx_models import conv_net
 
 from quantmedic.api.checks import load_baseline
-from quantmedic.api.layer_searches import load_sensitivity
 from quantmedic.api.rulebase import load_rulebase
 from quantmedic.api.thresholds import apply_thresholds
 from quantmedic.cli.main import main
@@ -26,7 +25,9 @@ from quantmedic.collectors.from_checkpoint.safetensors_file import open_checkpoi
 from quantmedic.collectors.from_onnx.onnx_file import load_model
 from quantmedic.collectors.metrics.metric import call_metric
 from quantmedic.collectors.toolchain_files.merge import read_source
-from quantmedic.engine.errors import BaselineError, CaseError, DataError, ModelError, RuleError
+from quantmedic.engine.contract.searches import SensitivityRecord
+from quantmedic.engine.errors import BaselineError, DataError, ModelError, RuleError
+from quantmedic.engine.json_text import read_json
 from quantmedic.engine.reading_limits import LimitError
 from quantmedic.engine.rules.examples import read_page
 from quantmedic.reports.search_formats import search_files
@@ -81,7 +82,7 @@ RECORD = {
 def test_a_sensitivity_record_that_was_edited_is_refused_before_it_is_drawn(tmp_path: Path) -> None:
     path = tmp_path / "sensitivity.json"
     path.write_text(json.dumps(RECORD))
-    search_files(load_sensitivity(path))
+    search_files(SensitivityRecord.model_validate(read_json(path)))
     edits: tuple[dict[str, object], ...] = (
         {"units": [], "runs": []},
         {"modes": [], "runs": []},
@@ -91,8 +92,8 @@ def test_a_sensitivity_record_that_was_edited_is_refused_before_it_is_drawn(tmp_
     )
     for text in ("{", *(json.dumps(RECORD | edit) for edit in edits)):
         path.write_text(text)
-        with pytest.raises(CaseError, match="not a readable sensitivity file"):
-            load_sensitivity(path)
+        with pytest.raises(ValueError):
+            SensitivityRecord.model_validate(read_json(path))
 
 
 def test_a_name_of_5000_characters_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -114,7 +114,7 @@ def test_a_budget_is_held_by_the_worst_column(pairs: dict[bool, tuple[Path, Path
 
 def test_a_goal_of_the_fallback_holds_for_the_worst_column(pairs: dict[bool, tuple[Path, Path, Path]]) -> None:
     float_model, quantized, data = pairs[False]
-    record = quantmedic.fallback(float_model, quantized, validation=str(data), min_sqnr_db=30.0, threads=1)
+    record = quantmedic.search("fallback", float_model, quantized, validation=str(data), min_sqnr_db=30.0, threads=1)
     assert record.check is not None and record.check.after is not None
     before, after = record.check.before, record.check.after
     assert (before.worst, round(before.sqnr_db, 2)) == ("columns 4…6 (scores_rows)", 0.0)
@@ -125,7 +125,7 @@ def test_a_goal_of_the_fallback_holds_for_the_worst_column(pairs: dict[bool, tup
 
 def test_a_healthy_detector_needs_no_layer_in_float(pairs: dict[bool, tuple[Path, Path, Path]]) -> None:
     float_model, quantized, data = pairs[True]
-    record = quantmedic.fallback(float_model, quantized, validation=str(data), min_sqnr_db=30.0, threads=1)
+    record = quantmedic.search("fallback", float_model, quantized, validation=str(data), min_sqnr_db=30.0, threads=1)
     assert record.verdict == "met" and record.layers == ()
 
 

@@ -43,7 +43,7 @@ def run(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProc
 def test_the_patient_needs_its_input_in_float_and_no_layer() -> None:
     paths, options = patient()
     options.pop("representative")
-    record = quantmedic.fallback(*paths, max_drop=2.0, threads=1, **options)
+    record = quantmedic.search("fallback", *paths, max_drop=2.0, threads=1, **options)
     assert record.goal.metric == "top1" and record.goal.limit == 0.02
     assert [layer.name for layer in record.layers] == ["image (input)"]
     assert record.verdict in ("met", "unsure")
@@ -54,7 +54,7 @@ def test_the_patient_needs_its_input_in_float_and_no_layer() -> None:
 @pytest.mark.source("litert-smallest-set")
 @pytest.mark.source("insights-fallback")
 def test_console_says_set_check_cost_and_snippet(pair: tuple[Path, Path], data: Path) -> None:
-    before = quantmedic.fallback(*pair, validation=data, min_sqnr_db=0.0, threads=1).steps[0].value
+    before = quantmedic.search("fallback", *pair, validation=data, min_sqnr_db=0.0, threads=1).steps[0].value
     goal = before + 3
     done = run(*pair, "-v", data, "--min-sqnr", f"{goal:.2f}", "--threads", 1)
     assert done.returncode == 0, done.stderr
@@ -75,7 +75,7 @@ def test_console_says_set_check_cost_and_snippet(pair: tuple[Path, Path], data: 
 def test_torch_modules_get_the_form_of_their_toolchain(toolchain: str) -> None:
     torch_models = pytest.importorskip("builders.torch_models", reason="torch or torchao is not installed")
     net, quantized, x = torch_models.pair(toolchain)
-    record = quantmedic.fallback(net, quantized, validation=x.numpy(), min_sqnr_db=60.0, threads=1)
+    record = quantmedic.search("fallback", net, quantized, validation=x.numpy(), min_sqnr_db=60.0, threads=1)
     assert record.layers and record.prescription is not None and record.toolchain is not None
     code = record.prescription.configurations[0].code
     assert f"prepare_{toolchain}(" in code and "nodes_to_exclude" not in render_search(record)
@@ -94,7 +94,7 @@ def test_another_toolchain_is_asked_for_by_name(pair: tuple[Path, Path], data: P
 @pytest.mark.nightly
 def test_json_holds_record_verdict_and_nodes(pair: tuple[Path, Path], data: Path) -> None:
     options: dict[str, Any] = {"validation": data, "min_sqnr_db": 45.0, "threads": 1}
-    record = quantmedic.fallback(*pair, **options)
+    record = quantmedic.search("fallback", *pair, **options)
     done = run(*pair, "-v", data, "--min-sqnr", 45, "--threads", 1, "--format", "json")
     assert done.returncode == (0 if record.verdict in ("met", "unsure") else 1)
     assert done.stdout == search_json(record)
@@ -112,7 +112,7 @@ def test_goal_that_is_met_already(pair: tuple[Path, Path], data: Path) -> None:
 
 
 def test_missed_goal_tells_a_stricter_one(pair: tuple[Path, Path], data: Path) -> None:
-    record = quantmedic.fallback(*pair, validation=data, min_sqnr_db=45.0, threads=1)
+    record = quantmedic.search("fallback", *pair, validation=data, min_sqnr_db=45.0, threads=1)
     assert record.check is not None
     level = record.check.before.model_copy(update={"sqnr_db": 41.0, "sqnr_low": 40.0, "sqnr_high": 42.0})
     missed = record.model_copy(update={"check": record.check.model_copy(update={"after": level})})
@@ -121,7 +121,7 @@ def test_missed_goal_tells_a_stricter_one(pair: tuple[Path, Path], data: Path) -
 
 
 def test_reversals_are_said_in_words(pair: tuple[Path, Path], data: Path) -> None:
-    record = quantmedic.fallback(*pair, validation=data, min_sqnr_db=45.0, threads=1)
+    record = quantmedic.search("fallback", *pair, validation=data, min_sqnr_db=45.0, threads=1)
     first = record.steps[0]
     worse = first.model_copy(update={"layers": (1, 2), "value": first.value - 1})
     changed = record.model_copy(update={"steps": (first, worse), "reversals": ((0, 1),)})
@@ -140,13 +140,13 @@ def test_unclear_goals_are_refused(pair: tuple[Path, Path]) -> None:
     )
     for options, words in wrong:
         with pytest.raises(DataError, match=words) as raised:
-            quantmedic.fallback(*pair, **{"validation": images(24), **options})
+            quantmedic.search("fallback", *pair, **{"validation": images(24), **options})
         assert raised.value.help
 
 
 def test_float_model_given_twice_is_refused(pair: tuple[Path, Path]) -> None:
     with pytest.raises(ModelError, match="no layer of the quantized model is quantized"):
-        quantmedic.fallback(pair[0], pair[0], validation=images(24), min_sqnr_db=30.0)
+        quantmedic.search("fallback", pair[0], pair[0], validation=images(24), min_sqnr_db=30.0)
 
 
 def test_errors_exit_with_two(pair: tuple[Path, Path], data: Path) -> None:

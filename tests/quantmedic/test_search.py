@@ -9,6 +9,7 @@ import pytest
 from builders.onnx_models import conv_net, images, qdq, save_pair
 
 import quantmedic
+from quantmedic.api.options import TAKEN
 from quantmedic.engine.errors import QuantmedicError
 
 pytestmark = pytest.mark.thorough
@@ -55,7 +56,9 @@ def test_a_search_refuses_what_it_does_not_take(pair: tuple[Path, Path]) -> None
 
 
 def test_signatures_name_the_options() -> None:
-    known = {name: inspect.signature(getattr(quantmedic, name)).parameters for name in [*OPTIONS, "search"]}
-    assert "max_drop" in known["fallback"] and "max_drop" not in known["sensitivity"]
-    assert set().union(*(known[name] for name in OPTIONS)) <= set(known["search"])
-    assert known["sensitivity"]["seed"].default == 0 and known["debugger"]["progress"].default is True
+    known = inspect.signature(quantmedic.search).parameters
+    assert set().union(*TAKEN.values()) <= set(known) and known["seed"].default == 0
+    said = quantmedic.search.__doc__
+    assert said is not None and all(said.count(f"\n        {name}: ") == 1 for name in known if name != "options")
+    with pytest.raises(AttributeError, match=r"call quantmedic.search\('sensitivity', …\)"):
+        quantmedic.sensitivity  # noqa: B018

@@ -1,4 +1,4 @@
-"""Sensitivity through API and command line: measured, interrupted, resumed, refused."""
+"""Sensitivity through API and command line: measured, interrupted, refused."""
 
 import json
 import os
@@ -17,10 +17,9 @@ from builders.processes import start_python
 from onnxruntime.quantization import CalibrationDataReader, quantize_static
 
 import quantmedic
-from quantmedic.api.layer_searches import SensitivityInterrupted
 from quantmedic.demo import patient
 from quantmedic.engine.contract.searches import MODES, SensitivityRecord
-from quantmedic.engine.errors import CaseError, DataError, ModelError
+from quantmedic.engine.errors import DataError, ModelError
 
 pytestmark = pytest.mark.thorough
 
@@ -34,7 +33,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 def measure(pair: tuple[Path, Path], **options: Any) -> SensitivityRecord:
-    return quantmedic.sensitivity(*pair, **{"validation": images(24), "threads": 1, **options})
+    return quantmedic.search("sensitivity", *pair, **{"validation": images(24), "threads": 1, **options})
 
 
 def stopping_after(runs: int) -> Any:
@@ -58,7 +57,7 @@ def run(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProc
 def test_the_patient_is_hurt_by_its_input_alone() -> None:
     paths, options = patient()
     options.pop("representative")
-    record = quantmedic.sensitivity(*paths, threads=1, **options)
+    record = quantmedic.search("sensitivity", *paths, threads=1, **options)
     assert record.samples == 64 and record.metric == "top1" and abs(record.simulation_gap_db) < 1
     assert abs(record.simulation_gap_db) < 0.5
     for mode in ("one", "all-but-one"):
@@ -87,45 +86,9 @@ def test_without_labels_there_is_no_metric(pair: tuple[Path, Path]) -> None:
     assert all(run.metric is None and run.drop is None and run.agreement is not None for run in record.runs)
 
 
-def test_interrupted_and_resumed_is_one_pass_bit_for_bit(pair: tuple[Path, Path], tmp_path: Path) -> None:
-    whole, parts = tmp_path / "whole.json", tmp_path / "parts.json"
-    measure(pair, checkpoint=whole)
-    with pytest.raises(SensitivityInterrupted) as stopped:
-        measure(pair, checkpoint=parts, progress=stopping_after(5))
-    assert len(stopped.value.record.runs) == 5
-    assert quantmedic.load_sensitivity(parts) == stopped.value.record
-    calls: list[int] = []
-    record = measure(pair, checkpoint=parts, resume=True, progress=lambda *call: calls.append(1))
-    assert len(calls) == len(record.planned) - 5
-    assert parts.read_bytes() == whole.read_bytes()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["parts.json", "whole.json"]
-    assert measure(pair, checkpoint=whole, resume=True, progress=stopping_after(1)) == record, "nothing is left to do"
-
-
-def test_what_does_not_go_on_is_refused_and_stays(pair: tuple[Path, Path], tmp_path: Path) -> None:
-    kept = tmp_path / "s.json"
-    with pytest.raises(SensitivityInterrupted):
-        measure(pair, checkpoint=kept, progress=stopping_after(2))
-    before = kept.read_bytes()
-    model = conv_net()
-    other = save_pair(tmp_path, model, qdq(model, {"image": images(12, seed=9)}))
-    changes: list[tuple[tuple[Path, Path], dict[str, Any], tuple[str, ...]]] = [
-        (pair, {"validation": images(24, seed=8)}, ("other data", "data_sha256")),
-        (pair, {"validation": images(30), "samples": 30}, ("other data", "samples")),
-        (pair, {"seed": 1}, ("other options", "seed: 0 then, 1 now")),
-        (pair, {"modes": ("one",)}, ("other options", "modes")),
-        (pair, {"batch_size": 3}, ("other options", "batch_size: 16 then, 3 now")),
-        (other, {}, ("other models",)),
-    ]
-    for models, changed, words in changes:
-        with pytest.raises(CaseError) as refused:
-            measure(models, checkpoint=kept, resume=True, **changed)
-        assert all(word in str(refused.value) for word in (*words, "help:"))
-        assert kept.read_bytes() == before
-    for content in ("", "{}", "[1]", '{"schema_version": 2}', "\x00"):
-        kept.write_text(content)
-        with pytest.raises(CaseError, match="not a readable sensitivity file"):
-            measure(pair, checkpoint=kept, resume=True)
+def test_an_interrupt_leaves_the_runs_that_were_made(pair: tuple[Path, Path]) -> None:
+    whole, part = measure(pair), measure(pair, progress=stopping_after(5))
+    assert len(part.runs) == 5 and part.runs == whole.runs[:5] and part.missing == whole.planned[5:]
 
 
 def test_nothing_quantized(pair: tuple[Path, Path]) -> None:
@@ -140,7 +103,7 @@ def test_a_network_of_an_old_opset_is_measured(tmp_path: Path) -> None:
 
 def test_no_data_and_unknown_modes(pair: tuple[Path, Path]) -> None:
     with pytest.raises(DataError, match="no data was given"):
-        quantmedic.sensitivity(*pair)
+        quantmedic.search("sensitivity", *pair)
     with pytest.raises(DataError, match="mode is not known"):
         measure(pair, modes=("two",))
 
@@ -165,9 +128,8 @@ class TestCommand:
             f"sensitivity.{suffix}" for suffix in ("csv", "json", "md", "svg")
         ]
         assert "simulation gap" in done.stdout and "drop in top-1" in done.stdout and "conv1" in done.stdout
-        again = quantmedic.write_search(
-            quantmedic.load_sensitivity(tmp_path / "out" / "sensitivity.json"), tmp_path / "again"
-        )
+        record = SensitivityRecord.model_validate_json((tmp_path / "out" / "sensitivity.json").read_text())
+        again = quantmedic.write_search(record, tmp_path / "again")
         for path, size in again:
             assert path.read_bytes() == (tmp_path / "out" / path.name).read_bytes() and size == path.stat().st_size
 
@@ -194,34 +156,28 @@ class TestCommand:
     def test_a_signal_keeps_what_was_measured(self, pair: tuple[Path, Path], data: Path, tmp_path: Path) -> None:
         """Runs are slowed down, so that the signal comes between the first and the last."""
         code = (
-            "import time, quantmedic.api.layer_searches as s, quantmedic.trials.layer_search as t\n"
+            "import pathlib, time, quantmedic.trials.layer_search as t\n"
             "from quantmedic.cli.main import main\n"
             "whole = t.Experiment.run\n"
             "def slow(self, mode, unit):\n"
+            "    pathlib.Path('begun').touch()\n"
             "    time.sleep(0.3)\n"
             "    return whole(self, mode, unit)\n"
-            "t.Experiment.run, s.CHECKPOINT_SECONDS = slow, 0.0\n"
+            "t.Experiment.run = slow\n"
             "main()"
         )
         arguments = ["search", "sensitivity", *map(str, pair), "-v", str(data), "-o", "out", "--threads", "1"]
         running = start_python(code, *arguments, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        kept = tmp_path / "out" / "sensitivity.json"
-        while not kept.exists():
+        while not (tmp_path / "begun").exists():
             assert running.poll() is None
             time.sleep(0.02)
+        time.sleep(0.5)
         os.kill(running.pid, signal.SIGTERM)
         _, told = running.communicate()
         assert running.returncode == 128 + signal.SIGTERM, told
-        record = quantmedic.load_sensitivity(kept)
+        record = SensitivityRecord.model_validate_json((tmp_path / "out" / "sensitivity.json").read_text())
         assert 0 < len(record.runs) < len(record.planned)
-        assert f"holds {len(record.runs)} of {len(record.planned)} runs" in told and "--resume" in told
-        assert [path.name for path in (tmp_path / "out").iterdir()] == ["sensitivity.json"]
-        done = run(*arguments, "--resume", cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
-        assert quantmedic.load_sensitivity(kept).missing == ()
-        once = run(*arguments, "-o", "once", cwd=tmp_path)
-        assert once.returncode == 0
-        assert kept.read_bytes() == (tmp_path / "once" / "sensitivity.json").read_bytes()
+        assert "interrupted after" in (tmp_path / "out" / "sensitivity.md").read_text()
 
 
 @pytest.mark.nightly
@@ -240,8 +196,8 @@ def test_resnet8_loses_nothing_anywhere(tmp_path: Path) -> None:
             return next(self._feeds, None)
 
     quantize_static(str(own(model, tmp_path)), str(tmp_path / "int8.onnx"), Reader(), per_channel=True)
-    record = quantmedic.sensitivity(
-        model, tmp_path / "int8.onnx", validation={name: validation, "labels": data["validation_labels"]}
+    record = quantmedic.search(
+        "sensitivity", model, tmp_path / "int8.onnx", validation={name: validation, "labels": data["validation_labels"]}
     )
     assert record.modes == MODES and abs(record.simulation_gap_db) < 1
     assert record.runs[-1].sqnr_db == record.simulated.sqnr_db

@@ -145,11 +145,11 @@ def test_fallback_and_sensitivity_take_modules(folder: Path, monkeypatch: pytest
     import torch_patients
 
     models = torch_patients.float_model(), torch_patients.quantized_model(factor=1)
-    record = quantmedic.sensitivity(*models, validation=torch_patients.validation, modes=("one",))
+    record = quantmedic.search("sensitivity", *models, validation=torch_patients.validation, modes=("one",))
     assert {unit.name for unit in record.units} >= {"first", "second", "last"}
     reached = record.simulated.sqnr_db
     assert reached is not None
-    found = quantmedic.fallback(*models, validation=torch_patients.validation, min_sqnr_db=reached + 3)
+    found = quantmedic.search("fallback", *models, validation=torch_patients.validation, min_sqnr_db=reached + 3)
     assert found.found and 0 < len(found.layers) < len(found.units)
     assert found.check is not None and found.check.failed is None
 

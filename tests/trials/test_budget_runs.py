@@ -9,7 +9,7 @@ from builders.onnx_models import conv_net, images, qdq, save_pair
 
 import quantmedic
 from quantmedic.api.collect import collect_pair
-from quantmedic.api.options import CollectOptions, DataOptions, MeasuringOptions
+from quantmedic.api.options import CollectOptions
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.formulas.change import Change
@@ -82,9 +82,7 @@ def test_its_samples_come_evenly_out_of_all_that_are_simulated(case: Case) -> No
 def asked(pair: tuple[Path, Path], samples: int, *, attribution: bool = True) -> tuple[list[str], Case]:
     """What was announced, and the case."""
     said: list[str] = []
-    options = CollectOptions(
-        data=DataOptions(validation=images(samples)), measuring=MeasuringOptions(attribution=attribution)
-    )
+    options = CollectOptions(validation=images(samples), attribution=attribution)
     return said, collect_pair(*pair, options, announce=said.append)
 
 

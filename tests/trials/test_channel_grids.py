@@ -1,5 +1,6 @@
 """Activations with a range for each channel, as NNCF gives them in front of depthwise convolutions."""
 
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +8,6 @@ import pytest
 from builders.openvino_models import CHANNELS, conv_net, images, save_openvino_pair
 
 import quantmedic
-from quantmedic.cluster.tasks import read_task, task_as_plain
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.from_openvino.openvino_models import OpenVINOModels, open_models
 from quantmedic.engine.case.records import Case
@@ -73,7 +73,7 @@ def test_new_ranges_are_of_every_channel_in_the_simulation_and_on_a_copy(measure
         assert output_db(models, on_copy) > 30 or kind not in ("recalibrate", "sixteen-bit")
         assert output_db(models, on_copy) == pytest.approx(output_db(models, simulated), abs=1.0), kind
     task = EditTask(0, change)
-    assert read_task(task_as_plain(task)) == task, "a cluster gets the same change"
+    assert pickle.loads(pickle.dumps(task)) == task, "a cluster gets the same change"
     silent = fitted(case, "without-activation-noise").join(fitted(case, "without-weight-noise"))
     assert output_db(models, edit(models.editable(), case, silent).runner(1)(BATCH)[0]) > 60, "left in float"
 

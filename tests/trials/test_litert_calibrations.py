@@ -21,7 +21,8 @@ DATA = RECORDINGS / "debugger"
 def test_settings_of_litert_are_searched(tmp_path: Path) -> None:
     (samples,) = np.load(DATA / "data.npz").values()
     half = len(samples) // 2
-    record = quantmedic.calibrations(
+    record = quantmedic.search(
+        "calibrations",
         DATA / "float.tflite",
         representative={"serving_default_keras_tensor:0": samples[:half]},
         validation={"serving_default_keras_tensor:0": samples[half:]},

@@ -35,9 +35,10 @@ def output_rmse(floats: Any, quantized: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def record() -> DebuggerRecord:
-    return quantmedic.debugger(
+    return quantmedic.search(
+        "debugger",
         *PAIR,
-        data=DATA / "data.npz",
+        validation=DATA / "data.npz",
         layer_metrics={"mean_abs_error": mean_abs_error},
         pair_metrics={"correlation": correlation},
         output_metrics={"output_rmse": output_rmse},
@@ -104,7 +105,9 @@ def test_the_step_error_of_a_case_is_the_same(record: DebuggerRecord) -> None:
 def test_denylists_of_litert_files() -> None:
     """On the translation, several at once: with everything in float the float model's outputs are left."""
     every = ",".join(row["tensor_name"] for row in recorded())
-    found = quantmedic.debugger(*PAIR, data=DATA / "data.npz", threads=1, denylists=["suspected", every])
+    found = quantmedic.search(
+        "debugger", *PAIR, validation=DATA / "data.npz", threads=1, denylists=["suspected", every]
+    )
     before, some, all_of_them = (each.outcome for each in found.denylists)
     assert before is not None and some is not None and all_of_them is not None
     assert before.sqnr_db < some.sqnr_db < all_of_them.sqnr_db

@@ -275,10 +275,10 @@ def test_a_repaired_file_is_not_written(tmp_path):
 
 def test_layers_are_tried_one_by_one_and_left_in_float(tmp_path):
     paths = damaged(tmp_path)
-    found = quantmedic.sensitivity(*paths, validation=X, modes=("one",), samples=16)
+    found = quantmedic.search("sensitivity", *paths, validation=X, modes=("one",), samples=16)
     assert len(found.units) > 8 and len(found.runs) == len(found.units)
     assert found.simulated.sqnr_db == pytest.approx(found.deployed.sqnr_db, abs=1.0)
-    assert quantmedic.fallback(*paths, validation=X, min_sqnr_db=12.0, samples=16).units
+    assert quantmedic.search("fallback", *paths, validation=X, min_sqnr_db=12.0, samples=16).units
 
 
 def test_what_has_no_translation_is_measured_and_not_simulated(tmp_path):

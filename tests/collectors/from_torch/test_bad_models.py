@@ -341,7 +341,7 @@ def test_outputs_of_another_shape_are_refused_or_named() -> None:
     case = collected(net, cut, rows(24, 64))
     assert any("differ in shape and are not measured" in notice for notice in case.record.notices)
     with pytest.raises(QuantmedicError, match="outputs of both models have different shapes"):
-        quantmedic.sensitivity(net, cut, validation=rows(24, 64), threads=1)
+        quantmedic.search("sensitivity", net, cut, validation=rows(24, 64), threads=1)
 
 
 class Speechless(Exception):
