@@ -13,7 +13,7 @@ from quantmedic.engine.rules.rule import FAMILIES, SEVERITIES, Severity
 from quantmedic.reports.sections.gate import before_text, check_of, reason_text
 from quantmedic.reports.text import capital, measure, name, visible
 
-#: How loud an alarm is, in the words of SARIF.
+#: How loud an alarm is.
 Level = Literal["error", "warning", "note"]
 LEVELS: dict[Severity, Level] = {"high": "error", "medium": "warning", "low": "note", "info": "note"}
 FINDINGS_SHOWN = 10
@@ -90,11 +90,6 @@ def _alarm(cause: CauseReport, findings: Iterable[CheckedFinding]) -> Alarm:
         counted=counted,
         exempted=exempted,
     )
-
-
-def failed_gates(check: CheckReport) -> tuple[GateLine, ...]:
-    """Gates that did not pass and have no causes to speak for them: all but that of the findings."""
-    return tuple(gate for gate in check.failed if gate.kind != "findings")
 
 
 def gate_level(gate: GateLine, check: CheckReport) -> Level:
