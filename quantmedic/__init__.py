@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from quantmedic.api.rulebase import load_rulebase
     from quantmedic.api.search import search, write_search
     from quantmedic.api.static import collect_static
-    from quantmedic.api.weights import collect_weights, compare_weights
     from quantmedic.collectors.data.preprocessing import Preprocessing
     from quantmedic.version import VERSION as __version__
 
@@ -48,9 +47,7 @@ __all__ = [
     "collect",
     "collect_failed",
     "collect_static",
-    "collect_weights",
     "compare",
-    "compare_weights",
     "correct_biases",
     "diagnose",
     "fix",
@@ -78,9 +75,7 @@ _HOMES = {
     "collect": "api.collect",
     "collect_failed": "api.failed",
     "collect_static": "api.static",
-    "collect_weights": "api.weights",
     "compare": "api.comparisons",
-    "compare_weights": "api.weights",
     "correct_biases": "api.repairs",
     "diagnose": "api.diagnose",
     "fix": "api.fix",
@@ -97,8 +92,12 @@ _HOMES = {
     "write_report": "api.report",
     "write_search": "api.search",
 }
-#: Functions of earlier versions.
-_SEARCHES = ("sensitivity", "fallback", "calibrations", "debugger")
+#: What to call instead of functions of earlier versions.
+_SUCCESSORS = {
+    **{kind: f"quantmedic.search({kind!r}, …)" for kind in ("sensitivity", "fallback", "calibrations", "debugger")},
+    "collect_weights": "quantmedic.collect(…, weights_only=True)",
+    "compare_weights": "quantmedic.diagnose(…, weights_only=True)",
+}
 
 
 def __getattr__(name: str) -> object:
@@ -106,7 +105,7 @@ def __getattr__(name: str) -> object:
     if name == "__version__":
         return import_module("quantmedic.version").VERSION
     if name not in _HOMES:
-        instead = f": call quantmedic.search({name!r}, …)" if name in _SEARCHES else ""
+        instead = f": call {_SUCCESSORS[name]}" if name in _SUCCESSORS else ""
         raise AttributeError(f"module 'quantmedic' has no attribute {name!r}{instead}")
     found = getattr(import_module(f"quantmedic.{_HOMES[name]}"), name)
     if not isinstance(found, type):

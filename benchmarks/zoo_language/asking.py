@@ -121,7 +121,7 @@ class Asker:
         np.savez(texts, ids=drawn_texts(held_out_bytes(), TEXTS, LENGTH, seed))
         errors = {"plain": "", "told": ""}
         try:
-            plain = quantmedic.collect_weights(*paths, threads=1)
+            plain = quantmedic.collect(*paths, threads=1, weights_only=True)
             quantmedic.save_case(plain, folder / "cases/plain.case")
         except QuantmedicError as error:
             errors = dict.fromkeys(errors, str(error))

@@ -6,20 +6,22 @@ batches, does not fit them: ``collect_pair`` leads here instead.
 
 from collections.abc import Iterator
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 
 from quantmedic.api.cases import case_path
 from quantmedic.api.imports import read_toolchain
 from quantmedic.api.options import CollectOptions, ModelSource, TextOptions, declared_options
 from quantmedic.api.rulebase import load_rulebase
-from quantmedic.api.weights import collect_weights
 from quantmedic.collectors.data.progress import Progress, no_progress
-from quantmedic.collectors.measure.checkpoints import CHECKPOINTS
+from quantmedic.collectors.extensions import extension_for
+from quantmedic.collectors.measure.checkpoints import CHECKPOINTS, Checkpoints
 from quantmedic.collectors.tensorflow_files import tensorflow_kind
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import DataError
 from quantmedic.engine.output_files import require_file
 from quantmedic.engine.rules.rulebase import RuleBase
+from quantmedic.version import VERSION
 
 #: Values of ``prove`` that nobody asks for.
 _UNASKED = (False, "first")
@@ -71,7 +73,7 @@ def collect_language_pair(
 
     Raises:
         DataError: An option means nothing to language models, or there are no texts.
-        QuantmedicError: See ``collect_weights``.
+        QuantmedicError: A checkpoint cannot be read, they do not belong together, or the models cannot be run.
     """
     _refuse_others(options)
     if options.weights_only == (options.tokens is not None):
@@ -83,18 +85,53 @@ def collect_language_pair(
     if options.checkpoint is not None:
         require_file(case_path(options.checkpoint))
     printed = read_toolchain(options, rules or load_rulebase())
-    floats, quantized = (Path(str(model)) for model in (float_model, quantized_model))
-    case = collect_weights(
-        floats,
-        quantized,
+    return printed.added_to(_measure_paths(Path(str(float_model)), Path(str(quantized_model)), options, progress))
+
+
+def _measure_paths(float_path: Path, quantized_path: Path, options: CollectOptions, progress: Progress) -> Case:
+    """Weights compared, and both models run on the texts where some are given."""
+    checkpoints = extension_for(CHECKPOINTS, quantized_path, str(quantized_path))
+    _look_for_device(options, checkpoints)
+    elsewhere = None
+    if options.cluster is not None:
+        from quantmedic.cluster.checkpoints import compare_on_cluster  # Dask is an optional package
+
+        elsewhere = partial(compare_on_cluster, float_path, quantized_path, options.cluster, options.threads)
+    paths = float_path, quantized_path
+    case = checkpoints.compare(*paths, version=VERSION, threads=options.threads, progress=progress, elsewhere=elsewhere)
+    if options.tokens is None:
+        return case
+    return checkpoints.run_on_texts(
+        case,
+        paths,
+        options.tokens,
+        length=options.text_length,
         threads=options.threads,
-        cluster=options.cluster,
-        tokens=options.tokens,
-        text_length=options.text_length,
         device=options.device,
         progress=progress,
     )
-    return printed.added_to(case)
+
+
+def compare_checkpoints(float_path: Path, quantized_path: Path, threads: int | None, progress: Progress) -> Case:
+    """The weights of two checkpoints, compared by this machine.
+
+    Raises:
+        QuantmedicError: A checkpoint cannot be read, or they do not belong together.
+    """
+    return _measure_paths(float_path, quantized_path, CollectOptions(threads=threads), progress)
+
+
+def _look_for_device(options: CollectOptions, checkpoints: Checkpoints) -> None:
+    """Weights are compared before, which takes minutes: what is not there is told first."""
+    if options.device is None:
+        return
+    if options.tokens is None:
+        raise DataError(
+            "weights are compared by the processor; a device runs language models",
+            where=f"--device {options.device}",
+            help="give the texts that both are run on (--tokens), or leave --device out",
+        )
+    checkpoints.require_device(options.device)
 
 
 def refuse_texts(float_model: ModelSource, quantized_model: ModelSource, options: CollectOptions) -> None:

@@ -5,12 +5,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from quantmedic.api.imports import read_toolchain
-from quantmedic.api.language_models import is_checkpoint_path
+from quantmedic.api.language_models import compare_checkpoints, is_checkpoint_path
 from quantmedic.api.notebooks import Watching, watching
 from quantmedic.api.opening import open_files
 from quantmedic.api.options import ModelSource, ToolchainOptions
 from quantmedic.api.rulebase import load_rulebase
-from quantmedic.api.weights import collect_weights
 from quantmedic.collectors.data.progress import Progress, no_progress
 from quantmedic.collectors.measure.static import case_of_files
 from quantmedic.engine.case.records import STATIC, Case
@@ -70,7 +69,7 @@ def collect_static_pair(
     paths = [Path(model) for model in (float_model, quantized_model) if isinstance(model, str | Path)]
     models = None
     if len(paths) == 2 and any(map(is_checkpoint_path, paths)):
-        found = collect_weights(*paths, threads=threads, progress=progress)
+        found = compare_checkpoints(paths[0], paths[1], threads, progress)
         case = replace(found, record=found.record.model_copy(update={"run": {**found.record.run, "mode": STATIC}}))
     else:
         progress("static", 0, None)

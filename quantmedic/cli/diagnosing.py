@@ -8,10 +8,10 @@ from pathlib import Path
 import click
 
 from quantmedic.api.cases import CASE_FILE, kept_where_there_is_room, unfinished_path
+from quantmedic.api.collect import collect_pair
 from quantmedic.api.failed import collect_failed
 from quantmedic.api.judging import judge
 from quantmedic.api.options import CollectOptions, RuleOptions
-from quantmedic.api.weights import collect_weights
 from quantmedic.cli.groups import Command, option
 from quantmedic.cli.measuring import collect_case, keeping_unfinished, proving_first
 from quantmedic.cli.options import (
@@ -81,7 +81,7 @@ def demo(
 def _diagnose_language_model(healthy: bool, judging: Judging, report: ReportOptions) -> None:
     floats, quantized, texts = language_patient(healthy=healthy)
     with progress_bars() as progress:
-        case = collect_weights(floats, quantized, tokens=texts, progress=progress)
+        case = collect_pair(floats, quantized, CollectOptions(tokens=texts), progress=progress)
     report_case(case, judging, report)
 
 

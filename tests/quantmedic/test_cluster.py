@@ -10,7 +10,6 @@ import pytest
 from builders import checkpoints
 
 import quantmedic
-from quantmedic.api.weights import collect_weights
 from quantmedic.cluster.answers import describe_worker, run_errand, wrong_versions
 from quantmedic.collectors.case_file.case_arrays import arrays_of_statistics
 from quantmedic.collectors.measure.collect_pair import Interrupted
@@ -175,8 +174,8 @@ def test_weights_are_those_of_one_machine(tmp_path):
     for path, tensors in zip(paths, (floats, rounded), strict=True):
         checkpoints.write_file(path, tensors)
     with cluster_of(2) as client:
-        found = collect_weights(*paths, cluster=client)
-    assert found.record == collect_weights(*paths, threads=1).record
+        found = quantmedic.collect(*paths, cluster=client, weights_only=True)
+    assert found.record == quantmedic.collect(*paths, threads=1, weights_only=True).record
     assert len(found.record.operators) > 5
 
 

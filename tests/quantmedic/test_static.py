@@ -257,7 +257,7 @@ def test_checkpoints_are_compared_as_ever(tmp_path: Path) -> None:
     tensors = checkpoints.quantized_model(floats, "gptq")
     after = checkpoints.write_folder(tmp_path / "gptq", tensors, checkpoints.configuration("gptq"))
     case = quantmedic.collect_static(before, after)
-    record = quantmedic.collect_weights(before, after).record
+    record = quantmedic.collect(before, after, weights_only=True).record
     assert case.record == record.model_copy(update={"run": {**record.run, "mode": STATIC}}), "but for its gate"
     text = render_console(quantmedic.judge(case), verbosity="quiet")
     assert text.splitlines()[0] == f"HEALTHY  {tmp_path.name}/gptq  only weights were judged"

@@ -1,4 +1,4 @@
-"""The command ``weights`` and ``compare_weights``, with good and bad input."""
+"""Weights of two checkpoints by command line and in Python, with good and bad input."""
 
 import json
 import subprocess
@@ -114,8 +114,12 @@ def test_models_that_are_none(folders: tuple[Path, Path], tmp_path: Path) -> Non
 
 def test_in_python(folders: tuple[Path, Path], tmp_path: Path) -> None:
     told: list[tuple[str, int, int | None]] = []
-    diagnosis = quantmedic.compare_weights(
-        *folders, output=tmp_path / "report", formats=["json"], progress=lambda *step: told.append(step)
+    diagnosis = quantmedic.diagnose(
+        *folders,
+        output=tmp_path / "report",
+        formats=["json"],
+        progress=lambda *step: told.append(step),
+        weights_only=True,
     )
     assert [cause.cause for cause in diagnosis.causes] == ["dead-weight-groups"]
     assert told[-1] == ("weights", len(FLOATS), len(FLOATS))
@@ -124,7 +128,10 @@ def test_in_python(folders: tuple[Path, Path], tmp_path: Path) -> None:
 
 def test_a_case_of_before_tells_what_changed(folders: tuple[Path, Path], tmp_path: Path) -> None:
     better = made.write_folder(tmp_path / "better", made.quantized_model(FLOATS, "gptq"), made.configuration("gptq"))
-    before, now = quantmedic.collect_weights(*folders), quantmedic.collect_weights(folders[0], better)
+    before, now = (
+        quantmedic.collect(*folders, weights_only=True),
+        quantmedic.collect(folders[0], better, weights_only=True),
+    )
     assert not quantmedic.judge(now, previous=before).causes
 
 
@@ -140,7 +147,7 @@ def test_embeddings_of_int8_count_as_layers(tmp_path: Path) -> None:
         tensors[name] = ("I8", np.rint(x / scale).astype(np.int8))
         tensors[name.removesuffix("weight") + "weight_scale"] = ("F32", scale)
     paths = [made.write_file(tmp_path / f"{n}.safetensors", t) for n, t in (("float", floats), ("int8", tensors))]
-    case = quantmedic.collect_weights(*paths)
+    case = quantmedic.collect(*paths, weights_only=True)
     kinds = {op.name: (op.op_type, op.is_compute, op.weight.quantizer.granularity) for op in case.record.operators}
     assert kinds == {
         "lm_head": ("Gemm", True, "per_channel"),

@@ -32,7 +32,7 @@ def float_folder(tmp_path_factory: Any) -> Path:
 
 
 def compared(folder: Path, quantized: Path) -> tuple[Diagnosis, dict[str, WeightFacts]]:
-    case = quantmedic.collect_weights(folder, quantized)
+    case = quantmedic.collect(folder, quantized, weights_only=True)
     return quantmedic.judge(case), {op.name: op.weight for op in case.record.operators}
 
 
@@ -121,7 +121,7 @@ def test_layers_that_are_ill_in_several_ways_are_each_named(float_folder: Path, 
     tensors = made.quantized_model(FLOATS, "gptq", options={SHIFTED: {"stored_zero": 0}}, damage=ill)
     other = "model.layers.2.mlp.up_proj"
     tensors |= {f"{COPIED}.{part}": tensors[f"{other}.{part}"] for part in ("qweight", "qzeros", "scales")}
-    case = quantmedic.collect_weights(float_folder, fakes(tmp_path, tensors, **made.configuration("gptq")))
+    case = quantmedic.collect(float_folder, fakes(tmp_path, tensors, **made.configuration("gptq")), weights_only=True)
     diagnosis = quantmedic.judge(case)
     expected = {("W014", DEAD), ("W014", ZERO), ("W041", NAN), ("W041", INFINITE)}
     expected |= {("W016", SHIFTED), ("W034", CUT), ("W032", COPIED)}
@@ -272,9 +272,9 @@ def test_real_numbers_without_a_grid(float_folder: Path, tmp_path: Path) -> None
 def test_strangers_and_swapped_arguments_are_refused(float_folder: Path, tmp_path: Path) -> None:
     quantized = fakes(tmp_path, made.quantized_model(made.language_model(seed=9), "gptq"), **made.configuration("gptq"))
     with pytest.raises(ModelError, match="do not belong together"):
-        quantmedic.collect_weights(float_folder, quantized)
+        quantmedic.collect(float_folder, quantized, weights_only=True)
     with pytest.raises(ModelError, match="float checkpoint is quantized itself"):
-        quantmedic.collect_weights(quantized, float_folder)
+        quantmedic.collect(quantized, float_folder, weights_only=True)
 
 
 @pytest.mark.nightly
@@ -282,10 +282,10 @@ def test_threads_do_not_change_a_number(float_folder: Path, tmp_path: Path, monk
     from quantmedic.collectors.from_checkpoint.layers import weight_slices
 
     quantized = fakes(tmp_path, made.quantized_model(FLOATS, "gptq"), **made.configuration("gptq"))
-    one = quantmedic.collect_weights(float_folder, quantized, threads=1).record
-    assert one == quantmedic.collect_weights(float_folder, quantized, threads=4).record
+    one = quantmedic.collect(float_folder, quantized, threads=1, weights_only=True).record
+    assert one == quantmedic.collect(float_folder, quantized, threads=4, weights_only=True).record
     monkeypatch.setattr(weight_slices, "SLICE", 64 * made.HIDDEN)
-    in_slices = quantmedic.collect_weights(float_folder, quantized).record
+    in_slices = quantmedic.collect(float_folder, quantized, weights_only=True).record
     pairs = [(a, b) for a, b in zip(one.operators, in_slices.operators, strict=True) if a.weight.format]
     assert len(pairs) == len(made.linear_names(FLOATS))
     for a, b in pairs:
@@ -327,7 +327,7 @@ def test_a_damaged_file_is_said(float_folder: Path, tmp_path: Path) -> None:
     for content in (b"version https://git-lfs.github.com/spec/v1\n", whole.read_bytes()[:-100]):
         (tmp_path / "bad.safetensors").write_bytes(content)
         with pytest.raises(ModelError, match="not a readable safetensors file"):
-            quantmedic.collect_weights(float_folder, tmp_path / "bad.safetensors")
+            quantmedic.collect(float_folder, tmp_path / "bad.safetensors", weights_only=True)
 
 
 def test_an_index_does_not_lead_outside(float_folder: Path, tmp_path: Path, subtests: pytest.Subtests) -> None:
@@ -337,7 +337,7 @@ def test_an_index_does_not_lead_outside(float_folder: Path, tmp_path: Path, subt
     for name, said in {**says, "x" * 5000: "a shard is missing"}.items():
         (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a.weight": name}}))
         with subtests.test(name[:30]), pytest.raises(ModelError, match=said):
-            quantmedic.collect_weights(float_folder, folder)
+            quantmedic.collect(float_folder, folder, weights_only=True)
 
 
 def test_an_index_that_an_older_model_left_behind_is_told_from_a_missing_shard(
@@ -347,14 +347,14 @@ def test_an_index_that_an_older_model_left_behind_is_told_from_a_missing_shard(
     folder = made.write_folder(tmp_path / "model", FLOATS)
     next(folder.glob("*.safetensors")).rename(folder / "model.safetensors")
     with pytest.raises(ModelError, match=r"and model\.safetensors lies beside it") as error:
-        quantmedic.collect_weights(float_folder, folder)
+        quantmedic.collect(float_folder, folder, weights_only=True)
     assert "remove it" in error.value.help
 
 
 def test_bad_folders_are_said(float_folder: Path, tmp_path: Path) -> None:
     def message(path: Path) -> str:
         with pytest.raises(QuantmedicError) as error:
-            quantmedic.collect_weights(float_folder, path)
+            quantmedic.collect(float_folder, path, weights_only=True)
         return str(error.value)
 
     assert "no such checkpoint" in message(tmp_path / "nothing")
@@ -386,14 +386,14 @@ def test_bad_folders_are_said(float_folder: Path, tmp_path: Path) -> None:
 def test_without_the_library_it_says_what_to_install(float_folder: Path, monkeypatch: Any) -> None:
     monkeypatch.setitem(sys.modules, "safetensors", None)
     with pytest.raises(ModelError, match=r"quantmedic\[weights\]"):
-        quantmedic.collect_weights(float_folder, float_folder)
+        quantmedic.collect(float_folder, float_folder, weights_only=True)
 
 
 PEAK = """
 import sys
 from pathlib import Path
-from quantmedic import collect_weights
-collect_weights(sys.argv[1], sys.argv[2], threads=1)
+import quantmedic
+quantmedic.collect(sys.argv[1], sys.argv[2], threads=1, weights_only=True)
 print(next(line.split()[1] for line in Path("/proc/self/status").read_text().splitlines() if "VmHWM" in line))
 """
 
@@ -430,4 +430,4 @@ def test_a_pipe_is_no_checkpoint(float_folder: Path, tmp_path: Path) -> None:
     """Reading it would never end."""
     os.mkfifo(tmp_path / "model.safetensors")
     with pytest.raises(ModelError, match="not a readable safetensors file"):
-        quantmedic.collect_weights(float_folder, tmp_path)
+        quantmedic.collect(float_folder, tmp_path, weights_only=True)

@@ -36,7 +36,7 @@ def float_folder(tmp_path_factory: Any) -> Path:
 
 
 def compared(floats: Path, quantized: Path) -> tuple[Diagnosis, dict[str, WeightFacts]]:
-    case = quantmedic.collect_weights(floats, quantized)
+    case = quantmedic.collect(floats, quantized, weights_only=True)
     return quantmedic.judge(case), made.facts_of(case)
 
 
@@ -225,9 +225,9 @@ def test_what_is_not_read_is_named(float_folder: Path, tmp_path: Path) -> None:
 def test_the_wrong_way_round(float_folder: Path, tmp_path: Path) -> None:
     path = llama.written(tmp_path / "x.gguf", llama.converted(FLOATS, lambda _: "Q8_0"))
     with pytest.raises(ModelError, match="compared with GGUF alone"):
-        quantmedic.compare_weights(path, float_folder)
+        quantmedic.diagnose(path, float_folder, weights_only=True)
     with pytest.raises(ModelError, match="quantized itself"):
-        quantmedic.compare_weights(path, path)
+        quantmedic.diagnose(path, path, weights_only=True)
 
 
 def test_files_that_cannot_be_read_are_said(tmp_path: Path) -> None:

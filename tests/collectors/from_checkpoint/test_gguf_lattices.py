@@ -27,7 +27,7 @@ def judged(folder: Path, gain: float = 1.0) -> Diagnosis:
         values = values * (gain if name == PATIENT else 1.0)
         blocks[own] = ("IQ2_S", values.shape, llama.iq2_s(values, lattice("IQ2_S")))
     before = made.write_folder(folder / "float", floats)
-    return quantmedic.compare_weights(before, llama.written(folder / "x.gguf", blocks))
+    return quantmedic.diagnose(before, llama.written(folder / "x.gguf", blocks), weights_only=True)
 
 
 def test_sound_ones_are_clean(tmp_path: Path) -> None:

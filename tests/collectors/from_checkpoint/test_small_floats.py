@@ -163,6 +163,6 @@ def test_float8_of_modelopt(tmp_path: Path) -> None:
         said = {"quant_algo": "FP8", "kv_cache_quant_algo": asked, "exclude_modules": ["lm_head"]}
         declared = {"producer": {"name": "modelopt"}, "quantization": said}
         (after / "hf_quant_config.json").write_text(json.dumps(declared))
-        diagnosis = quantmedic.compare_weights(before, after)
+        diagnosis = quantmedic.diagnose(before, after, weights_only=True)
         assert made.causes_of(diagnosis) == expected
         assert diagnosis.toolchain is not None and diagnosis.toolchain.name == "NVIDIA ModelOpt"

@@ -43,7 +43,7 @@ def compared(folder: Path, more: made.Tensors, *, has_config: bool) -> Diagnosis
     after = made.write_folder(folder / "quantized", {**made.quantized_model(floats, "compressed"), **more})
     if not has_config:
         (after / "config.json").unlink()
-    return quantmedic.compare_weights(before, after)
+    return quantmedic.diagnose(before, after, weights_only=True)
 
 
 @pytest.mark.thorough

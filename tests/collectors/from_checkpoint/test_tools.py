@@ -89,7 +89,7 @@ def test_names_of_llama_cpp_stand_in_its_options(tmp_path: Path) -> None:
     scales = {f"{DEAD}.weight": 8.0}
     blocks = gguf_files.converted(FLOATS, lambda name: "F16" if "embed" in name else "Q4_0", scales)
     after = gguf_files.written(tmp_path / "model.gguf", blocks)
-    diagnosis = quantmedic.compare_weights(before, after)
+    diagnosis = quantmedic.diagnose(before, after, weights_only=True)
     assert [(cause.cause, cause.subjects) for cause in diagnosis.causes] == [("wrong-weight-scale", (DEAD,))]
     assert diagnosis.toolchain is not None and diagnosis.toolchain.name == "llama.cpp"
     assert tools_of(diagnosis) == {"llama.cpp"}

@@ -159,12 +159,14 @@ def test_one_block_is_there_at_a_time(answers: list[Any]) -> None:
 
 
 def test_devices_that_cannot_be_used_are_refused_before_weights_are_read(tmp_path: Path) -> None:
+    for name in ("none", "nor"):
+        (tmp_path / name).mkdir()
     for device in ("cuda:77", "nonsense", "meta"):
         with pytest.raises(QuantmedicError, match="torch cannot use this device") as caught:
-            quantmedic.compare_weights(tmp_path / "none", tmp_path / "nor", tokens=[[1, 2]], device=device)
+            quantmedic.diagnose(tmp_path / "none", tmp_path / "nor", tokens=[[1, 2]], device=device)
         assert device in str(caught.value) and f"it sees {', '.join(devices_here())}" in str(caught.value)
     with pytest.raises(QuantmedicError, match="a device runs language models"):
-        quantmedic.compare_weights(tmp_path, tmp_path, device="cpu")
+        quantmedic.diagnose(tmp_path, tmp_path, device="cpu", weights_only=True)
 
 
 def test_the_processor_by_name_is_the_processor(tmp_path: Path) -> None:

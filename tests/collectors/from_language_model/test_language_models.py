@@ -106,11 +106,11 @@ def patients(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.fixture(scope="module")
 def healthy(patients: dict[str, Path]) -> Diagnosis:
-    return quantmedic.compare_weights(patients["float"], patients["healthy"], tokens=patients["texts"])
+    return quantmedic.diagnose(patients["float"], patients["healthy"], tokens=patients["texts"])
 
 
 def test_a_block_that_makes_the_noise_is_named(patients: dict[str, Path]) -> None:
-    found = quantmedic.compare_weights(patients["float"], patients["sick"], tokens=patients["texts"])
+    found = quantmedic.diagnose(patients["float"], patients["sick"], tokens=patients["texts"])
     cause = next(cause for cause in found.causes if cause.cause == "noise-of-one-block")
     assert "model.layers.2" in cause.message and cause.severity == "high"
     language = found.model.language
@@ -128,7 +128,7 @@ def test_a_block_that_makes_the_noise_is_named(patients: dict[str, Path]) -> Non
 
 
 def test_noise_of_all_blocks_is_named(patients: dict[str, Path]) -> None:
-    found = quantmedic.compare_weights(patients["float"], patients["coarse"], tokens=patients["texts"])
+    found = quantmedic.diagnose(patients["float"], patients["coarse"], tokens=patients["texts"])
     names = set(made.causes_of(found))
     assert found.verdict == "degraded" and "coarse-weights-everywhere" in names and "noise-of-one-block" not in names
 
@@ -155,7 +155,7 @@ def test_weights_that_are_wrong_come_before_the_noise_that_they_make(patients: d
     with torch.no_grad():
         model.model.layers[1].mlp.down_proj.weight.mul_(1.7)
     scaled = lm.saved(model, tmp_path / "scaled")
-    found = quantmedic.compare_weights(patients["float"], scaled, tokens=patients["texts"])
+    found = quantmedic.diagnose(patients["float"], scaled, tokens=patients["texts"])
     assert found.verdict == "degraded" and found.causes[0].cause == "wrong-weight-scale"
     assert not {"noise-of-one-block", "coarse-weights-everywhere"} & set(made.causes_of(found))
 
@@ -163,12 +163,12 @@ def test_weights_that_are_wrong_come_before_the_noise_that_they_make(patients: d
 def test_another_configuration_is_named(patients: dict[str, Path], tmp_path: Path) -> None:
     folder = lm.saved(lm.opened(patients["healthy"]), tmp_path / "other")
     lm.edit_config(folder, rms_norm_eps=0.1)
-    found = quantmedic.compare_weights(patients["float"], folder, tokens=patients["texts"])
+    found = quantmedic.diagnose(patients["float"], folder, tokens=patients["texts"])
     assert found.causes[0].cause == "configurations-differ" and "rms_norm_eps: 0.1 (1e-06)" in found.causes[0].message
 
 
 def test_the_same_folder_twice_is_said(patients: dict[str, Path]) -> None:
-    found = quantmedic.compare_weights(patients["float"], patients["float"], tokens=patients["texts"])
+    found = quantmedic.diagnose(patients["float"], patients["float"], tokens=patients["texts"])
     assert found.verdict == "not-comparable" and found.causes[0].cause == "same-model"
 
 
@@ -189,7 +189,7 @@ def test_a_gain_of_nothing_asks_no_question(healthy: Diagnosis) -> None:
 
 
 def test_swapped_folders_are_said(patients: dict[str, Path]) -> None:
-    found = quantmedic.compare_weights(patients["sick"], patients["float"], tokens=patients["texts"])
+    found = quantmedic.diagnose(patients["sick"], patients["float"], tokens=patients["texts"])
     assert "Are they swapped?" in render_markdown(build_context(found, {}))
 
 
@@ -208,7 +208,7 @@ def test_a_healthy_model_is_healthy(healthy: Diagnosis) -> None:
 def test_texts_that_the_float_model_cannot_predict(patients: dict[str, Path], tmp_path: Path) -> None:
     ids = np.random.default_rng(0).integers(3, lm.VOCABULARY, (8, 40))
     texts = write_ids(tmp_path / "strange.npz", ids)
-    found = quantmedic.compare_weights(patients["float"], patients["healthy"], tokens=texts)
+    found = quantmedic.diagnose(patients["float"], patients["healthy"], tokens=texts)
     assert "texts-do-not-fit" in made.causes_of(found)
 
 
@@ -339,7 +339,7 @@ def test_a_quantized_model_that_gives_no_numbers_is_harmed(patients: dict[str, P
     with torch.no_grad():
         model.model.layers[1].mlp.down_proj.weight[0, 0] = float("inf")
     folder = lm.saved(model, tmp_path / "quantized")
-    found = quantmedic.compare_weights(patients["float"], folder, tokens=patients["texts"])
+    found = quantmedic.diagnose(patients["float"], folder, tokens=patients["texts"])
     assert found.verdict == "degraded"
     text = render_markdown(build_context(found, {}))
     assert "the quantized model predicts NaN" in text and "with labels" not in text

@@ -241,7 +241,7 @@ def sound(patient: Path) -> tuple[float, float, float]:
 
 def judged(patient: Path, folder: Path, asked: acts.Asked) -> Any:
     quantized = acts.write_quantized(patient / "float", folder / "quantized", asked)
-    return quantmedic.compare_weights(patient / "float", quantized, tokens=patient / "ids.npz")
+    return quantmedic.diagnose(patient / "float", quantized, tokens=patient / "ids.npz")
 
 
 def healed_by_prescription(found: Any, patient: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
@@ -254,7 +254,7 @@ def healed_by_prescription(found: Any, patient: Path, folder: Path, monkeypatch:
     exec(compile(code, "prescription.py", "exec"), {})
     assert before == {path.name: path.read_bytes() for path in (folder / "quantized").iterdir()}
     copy = folder / "quantized-new"
-    return quantmedic.compare_weights(patient / "float", copy, tokens=patient / "ids.npz")
+    return quantmedic.diagnose(patient / "float", copy, tokens=patient / "ids.npz")
 
 
 @pytest.mark.nightly
@@ -329,7 +329,7 @@ def test_a_proven_loss_does_not_hide_what_was_not_simulated(
 ) -> None:
     asked = acts.Asked(acts.INT8_TENSOR, {**acts.INT8_TENSOR, "symmetric": False}, sound[0] * 64)
     quantized = acts.write_quantized(patient / "float", tmp_path / "quantized", asked)
-    case = quantmedic.collect_weights(patient / "float", quantized, tokens=patient / "ids.npz")
+    case = quantmedic.collect(patient / "float", quantized, tokens=patient / "ids.npz")
     found = quantmedic.check(case, kept_budget(tmp_path, 50.0))
     assert found.check.exit_code == 3
     assert found.verdict == "degraded" and any("S056" in cause.rules for cause in found.causes)
@@ -338,7 +338,7 @@ def test_a_proven_loss_does_not_hide_what_was_not_simulated(
 def test_one_text_leaves_verdict_and_gate_open(patient: Path, tmp_path: Path) -> None:
     quantized = acts.write_quantized(patient / "float", tmp_path / "quantized", acts.Asked())
     one = write_ids(tmp_path / "one.npz", np.load(patient / "ids.npz")["ids"][:1, :2])
-    found = quantmedic.check(quantmedic.collect_weights(patient / "float", quantized, tokens=one))
+    found = quantmedic.check(quantmedic.collect(patient / "float", quantized, tokens=one))
     assert found.check.exit_code == 3
     assert found.verdict == "undecided" and found.undecided.cause == "one-text-alone"
     told = render_markdown(build_context(found, {}))
@@ -390,7 +390,7 @@ def test_inverted_scales_of_nvfp4_are_named_as_they_are_stored(
             wrong = 12 if name.endswith("down_proj") else 1
             tensors[f"{name}.input_global_scale"] = np.array([wrong * 6 * 448 / inputs[name]], np.float32)
         save_file(tensors, file, metadata={"format": "pt"})
-    found = quantmedic.compare_weights(patient / "float", quantized, tokens=patient / "ids.npz")
+    found = quantmedic.diagnose(patient / "float", quantized, tokens=patient / "ids.npz")
     language = found.model.language
     wanted = {f"{name}.input_global_scale" for name in inputs if name.endswith("down_proj")}
     assert found.causes[0].cause == "activation-scales-too-small" and set(language.input_scales) == wanted

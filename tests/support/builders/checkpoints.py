@@ -261,7 +261,7 @@ def collect(
 ) -> Case:
     """The case of two checkpoints, which are written into ``folder``."""
     before = write_folder(folder / "float", floats, float_config)
-    return quantmedic.collect_weights(before, write_folder(folder / "quantized", quantized, config))
+    return quantmedic.collect(before, write_folder(folder / "quantized", quantized, config), weights_only=True)
 
 
 def compare(folder: Path, floats: Tensors, quantized: Tensors, *configs: Mapping[str, Any] | None) -> Diagnosis:
