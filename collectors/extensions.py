@@ -97,11 +97,30 @@ def extension_for(kind: Kind[Taker], given: object, name: str) -> Taker:
     Raises:
         QuantmedicError: Nothing recognizes it, and one that may cannot be loaded.
     """
-    found = next((each for each in kind if each.recognizes(given)), None)
+    found = next((each for each in kind if is_recognized(each, given)), None)
     if found is None:
         refuse_broken(name, kind)
         found = next(each for each in kind if each.takes_rest(given))
     return found
+
+
+def is_recognized(extension: Taking, given: object) -> bool:
+    """Whether an extension says that something is surely for it.
+
+    Raises:
+        QuantmedicError: It fails; names the package.
+    """
+    try:
+        return extension.recognizes(given)
+    except QuantmedicError:
+        raise
+    except Exception as error:  # whatever code of others raises
+        package = type(extension).__module__
+        raise QuantmedicError(
+            f"an extension failed to tell whether it takes {given}",
+            where=[f"package {package.partition('.')[0]}  {package}", f"cause  {type(error).__name__}: {error}"],
+            help=f"report it to who made {package.partition('.')[0]}, or do without it: pip uninstall",
+        ) from error
 
 
 def refuse_broken(given: str, *kinds: Kind[Any]) -> None:

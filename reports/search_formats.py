@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from quantmedic.engine.contract.advised_remedies import Configuration
 from quantmedic.engine.contract.searches import (
     CalibrationsRecord,
     DebuggerRecord,
@@ -15,6 +14,7 @@ from quantmedic.engine.errors import QuantmedicError
 from quantmedic.reports.charts.frame import INLINE_PALETTE
 from quantmedic.reports.machines.records import record_json
 from quantmedic.reports.machines.spreadsheets import debugger_csv, sensitivity_csv
+from quantmedic.reports.sections.prescription import layer_files
 from quantmedic.reports.sections.search_view import BRIEF_ROWS, SearchPart, SearchView, search_view
 from quantmedic.reports.templating import html_environment, markdown_environment, svg
 from quantmedic.reports.terminal.lines import aligned_rows, terminal_text, wrap_line
@@ -121,16 +121,12 @@ def _files_to_paste(record: SearchRecord) -> dict[str, str]:
     """Configurations of toolchains, and the debugger's denylist."""
     if isinstance(record, DebuggerRecord):
         return {"denylist.json": denylist_json(record)}
-    return {each.file: each.code for each in _configurations(record)}
-
-
-def _configurations(record: SearchRecord) -> Iterator[Configuration]:
-    if isinstance(record, FallbackRecord) and record.prescription is not None:
-        yield from record.prescription.configurations
+    if isinstance(record, FallbackRecord) and record.prescription is not None and record.toolchain is not None:
+        return dict(layer_files(record.prescription, record.toolchain, record.quantized_model))
     if isinstance(record, CalibrationsRecord):
-        if record.configuration is not None:
-            yield record.configuration
-        yield from (other.configuration for other in record.others)
+        own = [record.configuration] if record.configuration is not None else []
+        return {each.file: each.code for each in [*own, *(other.configuration for other in record.others)]}
+    return {}
 
 
 def denylist_json(record: DebuggerRecord) -> str:

@@ -90,7 +90,7 @@ class Format:
 
     Attributes:
         name: As a report names it, such as ``Horizon configuration``.
-        toolchain: Its toolchain by the name in rules/toolchains.yaml.
+        toolchain: Its toolchain as reports name it, such as ``AIMET``: a title or another name of toolchains.yaml.
         recognizes: Whether a file has it, by its name and its first 64 kB as text.
         lists_all: It lists every activation that gets a grid: one that it lacks has none.
         read: Reads the file; raises ``DataError`` with file, place and next step where it is damaged.

@@ -14,7 +14,7 @@ from quantmedic.api.imports import read_toolchain
 from quantmedic.api.options import CollectOptions, ModelSource, TextOptions, declared_options
 from quantmedic.api.rulebase import load_rulebase
 from quantmedic.collectors.data.progress import Progress, no_progress
-from quantmedic.collectors.extensions import extension_for
+from quantmedic.collectors.extensions import extension_for, is_recognized
 from quantmedic.collectors.measure.checkpoints import CHECKPOINTS, Checkpoints
 from quantmedic.collectors.tensorflow_files import tensorflow_kind
 from quantmedic.engine.case.records import Case
@@ -41,7 +41,7 @@ def is_checkpoint_path(path: Path) -> bool:
 
 
 def _is_recognized(path: Path) -> bool:
-    return any(each.recognizes(path) for each in CHECKPOINTS)
+    return any(is_recognized(each, path) for each in CHECKPOINTS)
 
 
 def refuse_checkpoints(*models: ModelSource) -> None:

@@ -13,6 +13,7 @@ from quantmedic.cli.groups import Command, declared_group
 from quantmedic.cli.options import CONTEXT, refuse_options, search_options
 from quantmedic.cli.streams import print_line, print_report
 from quantmedic.cli.terminal import ascii_only, interrupted_status, progress_bars, wrote_text
+from quantmedic.cli.values import Kind
 from quantmedic.engine.contract.searches import DebuggerRecord, FallbackRecord, SearchRecord, SensitivityRecord
 from quantmedic.reports.search_formats import render_search, search_json, search_markdown
 
@@ -50,7 +51,7 @@ answer_options = declared_group("answer", AnswerOptions, "Output")
 
 
 @click.command(cls=Command, context_settings=CONTEXT)
-@click.argument("kind", type=click.Choice(SEARCHES), metavar="KIND")
+@click.argument("kind", type=Kind(SEARCHES), metavar="KIND")
 @click.argument("models", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FLOAT [QUANT]")
 @search_options
 @answer_options

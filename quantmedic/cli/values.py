@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from datetime import date
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,15 @@ import click
 
 from quantmedic.engine.errors import OutputError
 from quantmedic.engine.output_files import require_file, require_folder
+
+
+class Kind(click.Choice[str]):
+    """One of several words; of a misspelt one the nearest is suggested."""
+
+    def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
+        message = super().get_invalid_choice_message(value, ctx)
+        near = get_close_matches(str(value), map(str, self.choices), 1)
+        return f"{message} Did you mean {near[0]!r}?" if near else message
 
 
 class Seconds(click.ParamType[float]):

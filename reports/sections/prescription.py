@@ -86,18 +86,25 @@ def prescription_box(diagnosis: Diagnosis) -> PrescriptionBox | None:
     given, chosen = diagnosis.prescription, diagnosis.toolchain
     if given is None or chosen is None:
         return None
+    executed, together = _execution_text(given, diagnosis), pair_text(diagnosis.pair)
+    return _box_of(given, chosen, executed=executed, together=together, runs=can_run(diagnosis))
+
+
+def _box_of(
+    given: Prescription, chosen: Chosen, *, executed: str = "", together: str = "", runs: bool = False
+) -> PrescriptionBox:
     return PrescriptionBox(
         toolchain=name(chosen.title) if chosen.name else "",
         how=_toolchain_text(chosen),
         basis=EXECUTED if given.grade == "executed" else BASES[given.basis],
         grade=given.grade or "",
-        executed=_execution_text(given, diagnosis),
-        together=pair_text(diagnosis.pair),
+        executed=executed,
+        together=together,
         steps=tuple(_step_line(step, chosen) for step in given.steps),
         configurations=tuple(
             ConfigurationBlock(LANGUAGES[each.language], each.file, each.code) for each in given.configurations
         ),
-        remarks=tuple(_remarks(given, chosen, can_run(diagnosis))),
+        remarks=tuple(_remarks(given, chosen, runs)),
     )
 
 
@@ -120,8 +127,18 @@ def prescription_files(diagnosis: Diagnosis) -> Iterator[tuple[str, bytes]]:
     box, given = prescription_box(diagnosis), diagnosis.prescription
     if box is None or given is None:
         return
+    for file, text in _headed_files(box, given, name(diagnosis.model.name)):
+        yield file, text.encode()
+
+
+def layer_files(given: Prescription, chosen: Chosen, model: str) -> Iterator[tuple[str, str]]:
+    """The same of a set of layers that a search found."""
+    return _headed_files(_box_of(given, chosen), given, name(model))
+
+
+def _headed_files(box: PrescriptionBox, given: Prescription, model: str) -> Iterator[tuple[str, str]]:
     for each in given.configurations:
-        yield each.file, f"{_file_head(box, given, each, name(diagnosis.model.name))}{each.code}".encode()
+        yield each.file, f"{_file_head(box, given, each, model)}{each.code}"
 
 
 def _file_head(box: PrescriptionBox, given: Prescription, configuration: Configuration, model: str) -> str:

@@ -70,3 +70,16 @@ def test_an_extension_is_not_imported_for_models_of_others(tmp_path: Path) -> No
     done = run(installed, "demo", "--samples", "8", "--no-prove", "--quiet", "-o", "report")
     assert done.returncode in (0, 1), done.stderr
     assert not (installed / "imported").exists()
+
+
+def test_an_extension_that_fails_on_a_model_is_named(tmp_path: Path) -> None:
+    module = (
+        "from quantmedic.collectors.front_ends import front_end_named\n"
+        "class Acme(type(front_end_named('onnx'))):\n"
+        "    def recognizes(self, given): raise KeyError('acme')\n"
+        "FRONT_END = Acme()\nFORMATS = REMEDIES = ()"
+    )
+    model = tmp_path / "model.acme"
+    model.write_text("an acme model")
+    said = run(install(tmp_path / "site", module), "diagnose", str(model), str(model), "-v", "x.npz").stderr
+    assert "acme_quantmedic" in said and "KeyError: 'acme'" in said and "internal error" not in said

@@ -92,12 +92,15 @@ def test_another_toolchain_is_asked_for_by_name(pair: tuple[Path, Path], data: P
 
 
 @pytest.mark.nightly
-def test_json_holds_record_verdict_and_nodes(pair: tuple[Path, Path], data: Path) -> None:
+def test_json_holds_record_verdict_and_nodes(pair: tuple[Path, Path], data: Path, tmp_path: Path) -> None:
     options: dict[str, Any] = {"validation": data, "min_sqnr_db": 45.0, "threads": 1}
     record = quantmedic.search("fallback", *pair, **options)
     done = run(*pair, "-v", data, "--min-sqnr", 45, "--threads", 1, "--format", "json")
     assert done.returncode == (0 if record.verdict in ("met", "unsure") else 1)
     assert done.stdout == search_json(record)
+    quantmedic.write_search(record, tmp_path)
+    text = (tmp_path / "prescription.py").read_text()
+    assert text.startswith("# Prescription of quantmedic for ") and "Define before you run it" in text
     found = json.loads(done.stdout)
     assert found["verdict"] == record.verdict
     assert found["nodes_to_exclude"] == list(record.nodes_to_exclude)

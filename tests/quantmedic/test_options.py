@@ -86,6 +86,7 @@ WRONG_VALUES = {
     "check a b --today now": "'now' is not a valid date, e.g. 2026-11-30",
     "diagnose a b --no-prove --budget 5m": "--budget is the time for --prove; leave out --no-prove",
     "search fallback a b --format text --format json": "several formats need a folder",
+    "search fallbak a b": "Did you mean 'fallback'?",
 }
 
 
