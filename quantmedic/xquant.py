@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from quantmedic.api.collect import collect_pair
 from quantmedic.api.inspection import inspect_under
 from quantmedic.api.judging import judge
-from quantmedic.api.options import CollectOptions, DataOptions, ToolchainOptions
+from quantmedic.api.options import CollectOptions
 from quantmedic.api.report import write_report
 from quantmedic.api.rulebase import load_rulebase
 from quantmedic.api.thresholds import translate
@@ -131,11 +131,9 @@ def xquant_report_troubleshoot_pytorch_experimental(
     base = _configured_rules(xquant_config)
     with _report_log(Path(xquant_config.report_dir)) as logger:
         options = CollectOptions(
-            data=DataOptions(
-                representative=collectable(repr_dataset, float_model, labelled=False),
-                validation=collectable(validation_dataset, float_model, labelled=True),
-            ),
-            toolchain=ToolchainOptions(mct_log=_readable_log(xquant_config, logger)),
+            representative=collectable(repr_dataset, float_model, labelled=False),
+            validation=collectable(validation_dataset, float_model, labelled=True),
+            mct_log=_readable_log(xquant_config, logger),
         )
         case = collect_pair(float_model, quantized_model, options, rules=base)
         facts = derive(case, base)

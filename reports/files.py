@@ -6,7 +6,7 @@ from typing import TypeVar
 from quantmedic.engine.errors import QuantmedicError
 from quantmedic.engine.versus.side_by_side import ComparisonReport
 from quantmedic.reports.charts.comparison import compare_chart
-from quantmedic.reports.machines.records import comparison_json
+from quantmedic.reports.machines.records import record_json
 from quantmedic.reports.markdown import comparison_markdown
 from quantmedic.reports.page.records import comparison_page
 from quantmedic.reports.templating import svg
@@ -23,14 +23,14 @@ COMPARISON_WRITERS: Mapping[str, Writer[ComparisonReport]] = {
         "compare.md": comparison_markdown(record, picture=True),
         "compare.svg": svg(compare_chart(record)),
     },
-    "json": lambda record: {"compare.json": comparison_json(record)},
+    "json": lambda record: {"compare.json": record_json(record)},
     "text": lambda record: {"compare.txt": render_comparison(record)},
 }
 #: The formats other than text, which depends on the terminal, as text of their own.
 COMPARISON_TEXTS: Mapping[str, Callable[[ComparisonReport], str]] = {
     "html": comparison_page,
     "markdown": comparison_markdown,
-    "json": comparison_json,
+    "json": record_json,
 }
 
 

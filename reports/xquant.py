@@ -10,11 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from quantmedic.engine.case.facts import CaseFacts, ErrorFacts, OperandFacts, OutputFacts, Role, TensorFacts
+from quantmedic.engine.case.facts import CaseFacts, ErrorFacts, OperandFacts, OutputFacts, Role
 from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.contract.layers import LayerRow
-from quantmedic.engine.formulas.spreads import Histogram
 from quantmedic.engine.rules.rule import SERIOUS
 from quantmedic.reports.charts.errors import ErrorChart, Point
 from quantmedic.reports.charts.frame import (
@@ -101,7 +100,8 @@ class Judgement:
 
 def similarity(diagnosis: Diagnosis, role: Role) -> Similarity:
     """XQuant's measures on one data set; NaN where one was not measured, nothing where the set was not given."""
-    rows = [row for row in diagnosis.layers if _has_errors(row)]
+    measured = list(SETS.values())
+    rows = [row for row in diagnosis.layers if any(getattr(row, r).accumulated.mse is not None for r in measured)]
     if not any(getattr(row, role).accumulated.mse is not None for row in rows):
         return Similarity({}, {})
     layers = {layer_name(row): _measures(getattr(row, role).accumulated) for row in rows}
@@ -111,10 +111,6 @@ def similarity(diagnosis: Diagnosis, role: Role) -> Similarity:
 def layer_name(row: LayerRow) -> str:
     """The name that XQuant knows a layer by: that in the quantized model."""
     return row.quantized_name or row.name
-
-
-def _has_errors(row: LayerRow) -> bool:
-    return any(getattr(row, role).accumulated.mse is not None for role in SETS.values())
 
 
 def _worst_output_errors(outputs: Sequence[OutputFacts], role: Role) -> ErrorFacts:
@@ -254,10 +250,10 @@ def judgements(
         if cause.severity not in SERIOUS:
             continue
         known, subjects = _in_xquants_words(cause, diagnosis)
-        listed = tuple(_xquant_entries(known, subjects, diagnosis, facts, images))
+        entries = list(_xquant_entries(known, subjects, diagnosis, facts, images, types))
         head = (HEADS[known],) if known and known not in [judgement.cause for judgement in found] else ()
-        details = _xquant_details(known, subjects, listed, diagnosis, types)
-        found.append(Judgement(known, (*head, *details, own_line(cause, report)), listed))
+        lines = (*head, *(line for _, line in entries), own_line(cause, report))
+        found.append(Judgement(known, lines, tuple(entry for entry, _ in entries)))
     return tuple(found)
 
 
@@ -281,44 +277,37 @@ def own_line(cause: CauseReport, report: str) -> str:
 
 
 def _xquant_entries(
-    known: str, subjects: Sequence[str], diagnosis: Diagnosis, facts: CaseFacts, images: Mapping[str, str]
-) -> Iterator[tuple[str, ...] | str]:
-    """What XQuant lists of a cause that it knows."""
+    known: str,
+    subjects: Sequence[str],
+    diagnosis: Diagnosis,
+    facts: CaseFacts,
+    images: Mapping[str, str],
+    types: Mapping[str, str],
+) -> Iterator[tuple[tuple[str, ...] | str, str]]:
+    """What XQuant lists of a cause that it knows, each with the line that it logs of it."""
     names = {row.name: layer_name(row) for row in diagnosis.layers}
     match known:
         case "activation-outliers":
-            yield from ((names.get(layer, layer), images.get(layer, "")) for layer in subjects)
+            for layer in subjects:
+                shown, image = names.get(layer, layer), images.get(layer, "")
+                yield (shown, image), image or shown
         case "unbalanced-concatenation":
-            yield from _scalings(subjects, facts)
+            for first, second, scaling in _scalings(subjects, facts):
+                line = f"first layer:{first}, second layer:{second}, if you add a scaling operation, "
+                yield (first, second, scaling), f"{line}recommended scaling:{scaling}"
         case "negative-activations":
-            yield from (names.get(layer, layer) for layer in subjects)
-        case "last-layer-bitwidth":
-            yield from (layer_name(row) for row in diagnosis.layers if row.name in subjects)
-
-
-def _xquant_details(
-    known: str, subjects: Sequence[str], listed: Sequence[Any], diagnosis: Diagnosis, types: Mapping[str, str]
-) -> Iterator[str]:
-    """The lines that follow the head of one of XQuant's judgements."""
-    match known:
-        case "activation-outliers":
-            yield from (image or layer for layer, image in listed)
-        case "unbalanced-concatenation":
-            for first, second, scaling in listed:
-                yield (
-                    f"first layer:{first}, second layer:{second}, if you add a scaling operation, "
-                    f"recommended scaling:{scaling}"
-                )
-        case "negative-activations":
-            yield from (f"{layer}={types.get(layer, '?')}" for layer in listed)
+            for layer in subjects:
+                shown = names.get(layer, layer)
+                yield shown, f"{shown}={types.get(shown, '?')}"
         case "last-layer-bitwidth":
             for row in (row for row in diagnosis.layers if row.name in subjects):
-                yield f"bidwidth of {layer_name(row)}:{row.weight_bits}(Weight), {row.bits}(Activation)"
+                shown = layer_name(row)
+                yield shown, f"bidwidth of {shown}:{row.weight_bits}(Weight), {row.bits}(Activation)"
 
 
 def _scalings(subjects: Sequence[str], facts: CaseFacts) -> Iterator[tuple[str, str, str]]:
     """Narrow and widest operand of each concatenation, and the factor that makes them equally wide."""
-    makers = _producers(facts.tensors)
+    makers = {tensor.float_name: tensor.producer_name for tensor in facts.tensors if tensor.producer_name}
     joined: dict[str | None, list[OperandFacts]] = {}
     for operand in facts.operands:
         joined.setdefault(operand.layer, []).append(operand)
@@ -328,11 +317,6 @@ def _scalings(subjects: Sequence[str], facts: CaseFacts) -> Iterator[tuple[str, 
             if f"{layer}[{operand.index}]" in subjects and operand.range_ratio is not None:
                 first, second = (makers.get(o.tensor, o.tensor or "?") for o in (operand, widest))
                 yield first, second, f"first layer * {operand.range_ratio}"
-
-
-def _producers(tensors: Iterable[TensorFacts]) -> dict[str | None, str]:
-    """The layer that produces a tensor, by the tensor's name in the float model."""
-    return {tensor.float_name: tensor.producer_name for tensor in tensors if tensor.producer_name}
 
 
 def troubleshooting(found: Iterable[Judgement], diagnosis: Diagnosis) -> dict[str, Any]:
@@ -364,22 +348,14 @@ def outlier_graphs(diagnosis: Diagnosis) -> dict[str, tuple[str, Drawing]]:
     """File name without suffix and histogram, by layer, of the tensors with outliers."""
     names = {row.name: layer_name(row) for row in diagnosis.layers}
     found: dict[str, tuple[str, Drawing]] = {}
-    for histogram, chart in _chart_each(diagnosis.histograms):
-        stem = (
-            re.sub(r"[^\w.-]", "_", names.get(histogram.layer, histogram.layer), flags=re.ASCII)[:NAME_LIMIT].lstrip(
-                "."
-            )
-            or "layer"
-        )
+    for histogram in diagnosis.histograms:
+        (chart,) = histogram_charts([histogram])  # one by one: all are drawn, however many
+        plain = re.sub(r"[^\w.-]", "_", names.get(histogram.layer, histogram.layer), flags=re.ASCII)
+        stem = plain[:NAME_LIMIT].lstrip(".") or "layer"
         taken = {known for known, _ in found.values()}
         if histogram.layer not in found and not chart.note:
             found[histogram.layer] = (stem if stem not in taken else f"{stem}_{len(found)}", chart)
     return found
-
-
-def _chart_each(histograms: Sequence[Histogram]) -> Iterator[tuple[Histogram, Any]]:
-    """Histograms one by one: all are drawn, however many."""
-    yield from ((histogram, histogram_charts([histogram])[0]) for histogram in histograms)
 
 
 def picture(chart: Drawing) -> tuple[str, bytes]:

@@ -12,7 +12,7 @@ import numpy as np
 from quantmedic.api.arguments import CollectArguments
 from quantmedic.api.cases import case_path, save_case, with_notice
 from quantmedic.api.grouping import group_arguments
-from quantmedic.api.imports import read_sources, toolchain_facts, with_files
+from quantmedic.api.imports import read_toolchain
 from quantmedic.api.language_models import collect_language_pair, is_language_pair, refuse_texts
 from quantmedic.api.notebooks import Watching, watching
 from quantmedic.api.opening import UNUSED_BOXES, open_metric, open_pair, with_time_limit
@@ -158,17 +158,14 @@ def prove_pair(
     )
     models = measurement.models
     dump = open_device_tensors(measurement, options)
-    printed = toolchain_facts(getattr(models, "quantized_module", None), base, options)
-    sources = read_sources(options.settings_files)
+    printed = read_toolchain(options, base, getattr(models, "quantized_module", None))
     extras = replace(extras, search=printed.search, settings=printed.settings)
     with models.as_deployed(), _connect_once(options) as options:
         earlier = _unfinished_case(options)
         elsewhere = _elsewhere(float_model, quantized_model, options, progress)
         case = _measure(measurement, extras, options, earlier, elsewhere)
         case = _with_simulation_of(earlier, case)
-        case = with_files(_with_data_options(case, options), sources, models)
-        if printed.notice is not None:
-            case = with_notice(case, printed.notice)
+        case = printed.added_to(_with_data_options(case, options), models)
         try:
             if dump is not None:
                 case = with_device_tensors(case, measurement, dump)

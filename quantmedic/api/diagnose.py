@@ -8,10 +8,11 @@ from quantmedic.api.answer import Diagnosis
 from quantmedic.api.arguments import CollectArguments
 from quantmedic.api.cases import kept_where_there_is_room, load_case
 from quantmedic.api.collect import collect
-from quantmedic.api.failed import collect_failed
+from quantmedic.api.failed import collect_failure
+from quantmedic.api.grouping import group_arguments
 from quantmedic.api.inspection import inspect
 from quantmedic.api.judging import check_toolchain, judge
-from quantmedic.api.notebooks import Watching
+from quantmedic.api.notebooks import Watching, watching
 from quantmedic.api.options import DataSource, ModelSource, options_of_failure
 from quantmedic.api.report import FORMATS, write_report
 from quantmedic.api.rulebase import load_rulebase
@@ -105,14 +106,6 @@ def _collect_failed(
         raise DataError(
             "there is no quantized model, which these options need", where=", ".join(useless), help="leave them out"
         )
-    return collect_failed(
-        float_model,
-        representative=representative,
-        rules=base,
-        toolchain_logs=options.get("toolchain_logs", ()),
-        preprocessing=options.get("preprocessing"),
-        samples=options.get("samples"),
-        core_config=options.get("core_config"),
-        mct_log=options.get("mct_log"),
-        progress=progress,
-    )
+    given = group_arguments(representative, None, options)
+    with watching(progress) as told:
+        return collect_failure(float_model, given, base, told)

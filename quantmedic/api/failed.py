@@ -8,7 +8,7 @@ from pathlib import Path
 from quantmedic.api.imports import read_mct
 from quantmedic.api.notebooks import Watching, watching
 from quantmedic.api.opening import models_of
-from quantmedic.api.options import DataSource, ModelSource, ToolchainOptions
+from quantmedic.api.options import CollectOptions, DataSource, ModelSource
 from quantmedic.api.rulebase import known_and_own_patterns, load_rulebase
 from quantmedic.collectors.data.datasets import open_dataset
 from quantmedic.collectors.data.hashes import sha256_of
@@ -74,19 +74,31 @@ def collect_failed(
         DataError: No log was given, or one cannot be read, or ``core_config`` is not a ``CoreConfig``.
         ModelError: A folder was given as the float model.
     """
-    mct = read_mct(None, ToolchainOptions(mct_log=mct_log, core_config=core_config))
-    logs = [*toolchain_logs, *(mct.logs if mct is not None else ())]
+    options = CollectOptions(
+        representative=representative,
+        samples=samples,
+        preprocessing=preprocessing_by_role(preprocessing),
+        toolchain_logs=toolchain_logs,
+        core_config=core_config,
+        mct_log=mct_log,
+    )
+    with watching(progress) as told:
+        return collect_failure(float_model, options, rules or load_rulebase(), told)
+
+
+def collect_failure(float_model: ModelSource, options: CollectOptions, rules: RuleBase, progress: Progress) -> Case:
+    """``collect_failed`` with its options as one record; see there."""
+    mct = read_mct(None, options)
+    logs = [*options.toolchain_logs, *(mct.logs if mct is not None else ())]
     if not logs:
         raise DataError(
             "there is neither a quantized model nor a log",
             help="give the quantized model as QUANT; if quantization failed, what the tool printed with --log FILE",
         )
-    logged = read_log_facts(logs, *known_and_own_patterns(rules or load_rulebase()))
+    logged = read_log_facts(logs, *known_and_own_patterns(rules))
     model = _open_float(float_model)
     notices = [*model.notices, *([mct.notice] if mct is not None and mct.notice else [])]
-    declared = preprocessing_by_role(preprocessing)
-    with watching(progress) as told:
-        failure, data_notices = _with_data(logged.failure, model, representative, declared, samples, told)
+    failure, data_notices = _with_data(logged.failure, model, options, progress)
     settings = logged.settings if mct is None else logged.settings.model_copy(update=_known_values(mct.settings))
     search = logged.search if mct is None else logged.search.model_copy(update=_known_values(mct.search))
     facts = {"framework": FLOAT_ALONE, "failure": failure, "search": search, "settings": settings}
@@ -122,23 +134,21 @@ def _open_float(float_model: ModelSource) -> FloatModel:
 def _with_data(
     failure: FailureFacts,
     model: FloatModel,
-    representative: DataSource | None,
-    preprocessing: Mapping[Role, Preprocessing],
-    samples: int | None,
+    options: CollectOptions,
     progress: Progress,
 ) -> tuple[FailureFacts, list[str]]:
     """The failure with what reading all calibration data shows, and notices."""
+    representative, declared = options.representative, options.preprocessing.get("representative")
     if representative is None:
         return failure, []
     if not model.inputs:
         return failure, ["the calibration data were not opened: the inputs of the float model are not known"]
-    declared = preprocessing.get("representative")
     done = 0
     try:
         data = open_dataset(
             representative, model.inputs, preprocessing=declared or _any_fit(model.inputs), role="representative"
         )
-        for batch in data.batches(_BATCH, samples):
+        for batch in data.batches(_BATCH, options.samples):
             done += batch.samples
             progress("representative", done, data.samples)
     except DataError as error:

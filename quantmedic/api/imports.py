@@ -8,7 +8,6 @@ from typing import NamedTuple
 from quantmedic.api.cases import is_case, load_case, with_notice
 from quantmedic.api.options import ToolchainOptions
 from quantmedic.api.rulebase import known_and_own_patterns
-from quantmedic.collectors.measure.extras import Extras
 from quantmedic.collectors.measure.models import Models
 from quantmedic.collectors.toolchain_files.formats import FORMATS, RunSettings
 from quantmedic.collectors.toolchain_files.merge import Source, imported_case, read_source, with_sources
@@ -48,22 +47,13 @@ def import_files(*paths: str | Path) -> Case:
         )
     if not files:
         raise DataError("no file of a toolchain was given", help="name its configuration, log, table or encodings")
-    sources = read_sources(files)
+    sources = [read_source(file) for file in files]
     if not cases:
         return imported_case(sources, VERSION)
-    return with_files(load_case(cases[0]), sources)
+    return _with_files(load_case(cases[0]), sources)
 
 
-def read_sources(paths: Sequence[str | Path]) -> list[Source]:
-    """The files read, each checked.
-
-    Raises:
-        DataError: One cannot be read, is damaged or of no known kind.
-    """
-    return [read_source(Path(path)) for path in paths]
-
-
-def with_files(case: Case, sources: Sequence[Source], models: Models | None = None) -> Case:
+def _with_files(case: Case, sources: Sequence[Source], models: Models | None = None) -> Case:
     """The case with what the files say; unchanged where there are none. ``models`` are those of the case, if open."""
     if not sources:
         return case
@@ -73,33 +63,39 @@ def with_files(case: Case, sources: Sequence[Source], models: Models | None = No
 
 
 class ToolchainFiles(NamedTuple):
-    """What files of a toolchain say, read and checked before anything is measured."""
+    """What files of a toolchain say, read and checked before anything is measured.
 
-    printed: "ToolchainFacts"
-    sources: Sequence[Source]
-
-    def added_to(self, case: Case, models: Models | None = None) -> Case:
-        """The case with that; ``models`` are those of the case, if open."""
-        extras = Extras(search=self.printed.search, settings=self.printed.settings)
-        case = with_files(replace(case, record=extras.added_to(case.record)), self.sources, models)
-        return case if self.printed.notice is None else with_notice(case, self.printed.notice)
-
-
-def read_toolchain(options: ToolchainOptions, base: RuleBase) -> ToolchainFiles:
-    """Read logs, settings and results of a toolchain, of which no module is open.
-
-    Raises:
-        DataError: A file cannot be read, is damaged or of no known kind.
+    ``search`` and ``settings`` are None where there is no source; ``notice`` says why a source is not used.
     """
-    return ToolchainFiles(toolchain_facts(None, base, options), read_sources(options.settings_files))
-
-
-class ToolchainFacts(NamedTuple):
-    """Facts from logs and settings, None where there is no source; ``notice`` says why a source is not used."""
 
     search: SearchFacts | None
     settings: SettingsFacts | None
     notice: str | None
+    sources: Sequence[Source]
+
+    def added_to(self, case: Case, models: Models | None = None) -> Case:
+        """The case with that; ``models`` are those of the case, if open."""
+        told = {name: facts for name in ("search", "settings") if (facts := getattr(self, name)) is not None}
+        model = case.record.model.model_copy(update=told)
+        case = replace(case, record=case.record.model_copy(update={"model": model}))
+        case = _with_files(case, self.sources, models)
+        return case if self.notice is None else with_notice(case, self.notice)
+
+
+def read_toolchain(options: ToolchainOptions, base: RuleBase, module: object = None) -> ToolchainFiles:
+    """Read logs, settings and results of a toolchain; ``module`` is the quantized torch module, if there is one.
+
+    Raises:
+        DataError: A file cannot be read, is damaged or of no known kind, or the configuration is not a ``CoreConfig``.
+    """
+    mct = read_mct(module, options)
+    logs = [*options.toolchain_logs, *(mct.logs if mct is not None else ())]
+    search = read_logs(logs, *known_and_own_patterns(base)) if logs else None
+    sources = [read_source(Path(path)) for path in options.settings_files]
+    if mct is None:
+        return ToolchainFiles(search, None, None, sources)
+    known = mct.search.model_dump(exclude_none=True)
+    return ToolchainFiles((search or SearchFacts()).model_copy(update=known), mct.settings, mct.notice, sources)
 
 
 def read_mct(module: object, options: ToolchainOptions) -> RunSettings | None:
@@ -119,18 +115,3 @@ def read_mct(module: object, options: ToolchainOptions) -> RunSettings | None:
     if read_run is None:
         raise DataError("nothing is installed that reads settings of a run", where="--log FOLDER", help="leave it out")
     return read_run(module, options.core_config, options.mct_log)
-
-
-def toolchain_facts(module: object, base: RuleBase, options: ToolchainOptions) -> ToolchainFacts:
-    """Facts from the logs and from the settings of Sony's toolkit; see ``read_mct``.
-
-    Raises:
-        DataError: A log cannot be read, or the configuration is not a ``CoreConfig``.
-    """
-    mct = read_mct(module, options)
-    logs = [*options.toolchain_logs, *(mct.logs if mct is not None else ())]
-    search = read_logs(logs, *known_and_own_patterns(base)) if logs else None
-    if mct is None:
-        return ToolchainFacts(search, None, None)
-    known = mct.search.model_dump(exclude_none=True)
-    return ToolchainFacts((search or SearchFacts()).model_copy(update=known), mct.settings, mct.notice)

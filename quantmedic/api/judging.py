@@ -9,7 +9,7 @@ from quantmedic.engine.diagnosis.budget_lines import Attribution
 from quantmedic.engine.diagnosis.harm import as_if_harmed
 from quantmedic.engine.diagnosis.inspection import Inspection
 from quantmedic.engine.diagnosis.prescription import prescribe
-from quantmedic.engine.diagnosis.previous import PreviousCase, previous_case, refuse_other_float
+from quantmedic.engine.diagnosis.previous import previous_case, refuse_other_float
 from quantmedic.engine.diagnosis.repair import facts_after
 from quantmedic.engine.diagnosis.suspects import Repairer, find_pairs, targets_of
 from quantmedic.engine.formulas.derive import derive
@@ -45,9 +45,11 @@ def judge(
     opened = inspect_under(case, base)
     case, facts = opened.case, opened.facts
     base = base.for_framework(facts.model.framework)
+    earlier = None
     if previous is not None:
         refuse_other_float(previous.record, case.record)
-    world = as_if_harmed(facts)
+        earlier = previous_case(previous, case, derive(previous, base), judge(previous, base).causes)
+    world, budget = as_if_harmed(facts), case.record.loss_budget
     diagnosis = make_diagnosis(
         base,
         facts,
@@ -55,7 +57,7 @@ def judge(
         repair=lambda change, outcome: facts_after(case, world, base, change, outcome),
         simulation=case.record.simulation,
         proof=case.record.proof,
-        attribution=_attribution(opened),
+        attribution=None if budget is None else Attribution(budget, case.record, lambda f: targets_of(f, case, facts)),
         pairs=lambda suspects: find_pairs(suspects, case, facts, case.record.simulation, base),
         provenance=Provenance(
             version=VERSION,
@@ -65,28 +67,15 @@ def judge(
         ),
         histogram=lambda tensor: display_histogram(case, tensor),
         sizes=lambda drop: sizes_to_tell(case, facts.model.metric, drop),
-        previous=_compare_previous(previous, case, base) if previous is not None else None,
+        previous=earlier,
     )
     return Diagnosis.of(prescribe(diagnosis, base, toolchain), opened)
-
-
-def _attribution(opened: Inspection) -> Attribution | None:
-    case, facts = opened.case, opened.facts
-    budget = case.record.loss_budget
-    if budget is None:
-        return None
-    return Attribution(budget, case.record, lambda findings: targets_of(findings, case, facts))
 
 
 def check_toolchain(asked: str | None, base: RuleBase) -> None:
     """Refuse an unknown name before anything is measured."""
     if asked is not None:
         find_toolchain(asked, base.toolchains)
-
-
-def _compare_previous(previous: Case, case: Case, base: RuleBase) -> PreviousCase:
-    """The previous case, judged by the rules in force now."""
-    return previous_case(previous, case, derive(previous, base), judge(previous, base).causes)
 
 
 def _warnings(case: Case) -> list[str]:

@@ -1,12 +1,12 @@
 """What was computed elsewhere for the same data, opened: outputs, tensors of a device, stages, an expected metric."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Literal
 
 from quantmedic.api.cases import with_notice
-from quantmedic.api.options import CollectOptions, ReferenceOptions, Stages
+from quantmedic.api.options import CollectOptions, ReferenceOptions
 from quantmedic.api.remedies import Measurement
 from quantmedic.collectors.data.datasets import Dataset
 from quantmedic.collectors.extensions import extension_for
@@ -16,7 +16,7 @@ from quantmedic.collectors.measure.extras import Extras
 from quantmedic.collectors.measure.given_outputs import References
 from quantmedic.collectors.measure.models import Models
 from quantmedic.collectors.measure.outputs import OPTIONS
-from quantmedic.collectors.measure.stages import Stage, open_stages
+from quantmedic.collectors.measure.stages import open_stages
 from quantmedic.collectors.metrics.metric import Metric
 from quantmedic.engine.case.facts import Role
 from quantmedic.engine.case.records import Case
@@ -33,9 +33,11 @@ def open_references(
     """What was computed elsewhere: stages and outputs, opened, and the metric that is expected."""
     outputs = _open_outputs(models, datasets, options)
     name = metric.name if metric is not None else None
+    given = options.stages
+    stages = list(given.items() if isinstance(given, Mapping) else given)
     return Extras(
         outputs,
-        stages=_open_stages(options.stages, models),
+        stages=open_stages(stages, models, lambda path: front_end_of(path).open_network(path)) if stages else (),
         expected_float_metric=_expected_metric("float", options.expected_float_metric, name, datasets.values()),
         expected_quantized_metric=_expected_metric(
             "quantized", options.expected_quantized_metric, name, datasets.values()
@@ -90,11 +92,6 @@ def with_device_tensors(case: Case, measurement: Measurement, dump: DeviceDump) 
         threads=options.threads,
     )
     return with_notice(replace(case, record=case.record.model_copy(update={"device": record})), *notices)
-
-
-def _open_stages(stages: Stages, models: Models) -> Sequence[Stage]:
-    pairs = list(stages.items()) if isinstance(stages, Mapping) else list(stages)
-    return open_stages(pairs, models, lambda path: front_end_of(path).open_network(path)) if pairs else ()
 
 
 def _expected_metric(

@@ -104,18 +104,17 @@ def simulate_remedies(case: Case, measurement: Measurement) -> Case:
     try:
         simulation = Simulation(measurement.models, measurement.datasets[role], role, case, measurement.options)
 
-        def count_run() -> None:
+        def run(change: Change) -> RunRecord:
             nonlocal done
             done += 1
             measurement.progress("remedies", done, None)
-
-        def run(change: Change) -> RunRecord:
-            count_run()
             return simulation.run(change)
 
         if facts.model.harmed and not case.record.datasets[role].labelled:
             case = with_notice(case, *_few_noisy_samples(simulation.record, simulation.numbers))
-        probes = _probe_anew(case, facts, run) if facts.model.harmed else _probe(case, facts, run)
+        # Whether noise can be had back; of a harmed network, whether quantizing again may recover anything.
+        asked = general_repairs(ANEW if facts.model.harmed else OF_WHOLE, case, facts)
+        probes = {each.key if facts.model.harmed else each.kind: run(each.change) for each in asked}
         if facts.model.harmed or facts.model.output_worst_sqnr_db != math.inf:
             case = _with_budget(case, facts, simulation, measurement)
             # What the budget shows, rules may name.
@@ -184,16 +183,6 @@ def _with_budget(
     )
     case = replace(case, record=case.record.model_copy(update={"loss_budget": budget}))
     return with_notice(case, *notices[known:])
-
-
-def _probe(case: Case, facts: CaseFacts, run: Callable[[Change], RunRecord]) -> dict[str, RunRecord]:
-    """Runs of the repairs that show whether noise can be had back."""
-    return {repair.kind: run(repair.change) for repair in general_repairs(OF_WHOLE, case, facts)}
-
-
-def _probe_anew(case: Case, facts: CaseFacts, run: Callable[[Change], RunRecord]) -> dict[str, RunRecord]:
-    """The run that shows whether quantizing again with nothing changed may recover anything."""
-    return {repair.key: run(repair.change) for repair in general_repairs(ANEW, case, facts)}
 
 
 def prove_remedies(

@@ -46,11 +46,9 @@ def apply_thresholds(base: RuleBase, options: Sequence[str]) -> RuleBase:
         if not isinstance(values, dict):
             raise RuleError("a threshold file holds one mapping of names to numbers", where=str(file))
         base = base.with_thresholds(translate(values), str(file.name))
-    return base.with_thresholds(translate(dict(map(_parse_threshold, filter(_is_setting, options)))), "command line")
-
-
-def _is_setting(text: str) -> bool:
-    return "=" in text
+    return base.with_thresholds(
+        translate(dict(_parse_threshold(text) for text in options if "=" in text)), "command line"
+    )
 
 
 def rules_in_force(options: RuleOptions, load: Callable[[Sequence[str | Path]], RuleBase] = load_rulebase) -> RuleBase:

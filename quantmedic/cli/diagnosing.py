@@ -9,7 +9,7 @@ import click
 
 from quantmedic.api.cases import CASE_FILE, kept_where_there_is_room, unfinished_path
 from quantmedic.api.collect import collect_pair
-from quantmedic.api.failed import collect_failed
+from quantmedic.api.failed import collect_failure
 from quantmedic.api.judging import judge
 from quantmedic.api.options import CollectOptions, RuleOptions
 from quantmedic.cli.groups import Command, option
@@ -69,7 +69,13 @@ def demo(
         _diagnose_language_model(healthy, judging, report)
         return
     (float_model, quantized_model), embedded = patient(healthy=healthy, detection=detection)
-    options = replace(options, **{"metric": "top1", **embedded})
+    options = replace(
+        options,
+        representative=embedded["representative"],
+        validation=embedded["validation"],
+        preprocessing=embedded["preprocessing"],
+        metric=embedded.get("metric", "top1"),
+    )
     diagnosis = _diagnose(float_model, quantized_model, options, judging, report)
     if report.output is not None and can_run(diagnosis):
         run, again, fix = write_example(report.output, float_model, quantized_model, embedded)
@@ -118,16 +124,7 @@ def _print_run(diagnosis: Diagnosis, float_model: Path, folder: Path, options: C
 def diagnose_failed(float_model: Path, options: CollectOptions, judging: Judging, report: ReportOptions) -> None:
     """Say why there is no quantized model."""
     with progress_bars() as progress:
-        case = collect_failed(
-            float_model,
-            toolchain_logs=options.toolchain_logs,
-            mct_log=options.mct_log,
-            representative=options.representative,
-            samples=options.samples,
-            preprocessing=options.preprocessing,
-            rules=judging.base,
-            progress=progress,
-        )
+        case = collect_failure(float_model, options, judging.base, progress)
     report_case(case, judging, report)
 
 

@@ -4,7 +4,6 @@ from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, to_json
 
 from quantmedic.engine.json_text import with_whole_text
-from quantmedic.engine.versus.side_by_side import ComparisonReport
 from quantmedic.reports.text import inert_json
 
 
@@ -15,8 +14,3 @@ def record_json(record: BaseModel) -> str:
     except PydanticSerializationError:  # a name of a file that is no UTF-8
         text = to_json(with_whole_text(record.model_dump()), indent=1, inf_nan_mode="null", fallback=str).decode()
     return inert_json(text)
-
-
-def comparison_json(record: ComparisonReport) -> str:
-    """``compare.json``: the record itself."""
-    return record_json(record)

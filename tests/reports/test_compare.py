@@ -20,7 +20,7 @@ from quantmedic.engine.versus.cause_changes import FactChange
 from quantmedic.engine.versus.side_by_side import ComparisonReport
 from quantmedic.reports.charts.comparison import compare_chart
 from quantmedic.reports.files import comparison_files
-from quantmedic.reports.machines.records import comparison_json
+from quantmedic.reports.machines.records import record_json
 from quantmedic.reports.markdown import comparison_markdown
 from quantmedic.reports.page.records import comparison_page
 from quantmedic.reports.sections.comparison import Row
@@ -75,7 +75,7 @@ def test_no_cell_of_the_table_is_cut_off() -> None:
 def test_texts_are_what_the_golden_files_hold(record: ComparisonReport, golden: Callable[[str, str], None]) -> None:
     golden("compare.txt", render_comparison(record))
     golden("compare.md", comparison_markdown(record, picture=True))
-    golden("compare.json", comparison_json(record))
+    golden("compare.json", record_json(record))
 
 
 def test_the_answer_comes_first_and_fits_one_line(record: ComparisonReport) -> None:
@@ -148,7 +148,7 @@ def test_every_page_and_its_graph_are_sound(subtests: pytest.Subtests, every: di
 def test_every_number_of_the_answer_equals_json(subtests: pytest.Subtests, every: dict[str, ComparisonReport]) -> None:
     for name, record in every.items():
         with subtests.test(name):
-            found = json.loads(comparison_json(record))
+            found = json.loads(record_json(record))
             page = "".join(Page(comparison_page(record)).text)
             for text in (render_comparison(record), comparison_markdown(record, picture=True), page):
                 assert found["word"].upper().replace("-", " ") in text.upper()
@@ -165,7 +165,7 @@ def test_names_stay_text(hostile: ComparisonReport) -> None:
     html = comparison_page(hostile)
     assert "<script" not in html.lower() and "</script" not in html.lower()
     assert "{{7*7}}" in html and "49" not in re.findall(r"<h1>.*?</h1>", html)[0]
-    text = comparison_json(hostile)
+    text = record_json(hostile)
     assert text.isascii() and not set("<>&") & set(text)
     assert json.loads(text)["layers"][0]["name"] == "</script>"
 
@@ -233,7 +233,7 @@ def test_files_are_whole_or_not_there(record: ComparisonReport, tmp_path: Path) 
     assert names == {"compare.html", "compare.md", "compare.svg", "compare.json"}
     assert {path.name for path in (tmp_path / "new" / "folder").iterdir()} == names
     assert all(file.size == file.path.stat().st_size for file in written)
-    assert comparison_files(record, ["json"])["compare.json"].decode() == comparison_json(record)
+    assert comparison_files(record, ["json"])["compare.json"].decode() == record_json(record)
     with pytest.raises(QuantmedicError, match="unknown format 'pdf'"):
         comparison_files(record, ["pdf"])
     (tmp_path / "file").write_text("")
