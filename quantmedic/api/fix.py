@@ -145,57 +145,57 @@ def fix_pair(
     before = judge(proven.case, base, toolchain=options.toolchain)
     grade: Grade = "executed" if before.proof is not None and before.proof.best is not None else "edited"
 
-    def measure(repaired: ModelSource) -> Case:
-        return collect_pair(float_model, repaired, options.for_repaired(), rules=base, progress=progress)
+    def compare_with(repaired: ModelSource, model: object) -> tuple[Fixed, Case]:
+        """What is said of the repaired model, which is given out as ``model`` where it is better; and its case."""
+        case = collect_pair(float_model, repaired, options.for_repaired(), rules=base, progress=progress)
+        comparison = compare(proven.case, case, base)
+        found = Fixed(before, judge(case, base), comparison, grade=grade)
+        if _is_better(comparison, before):
+            return replace(found, model=model), case
+        return replace(found, refused=f"measured on the same data, the repaired model is {comparison.word}"), case
 
+    after: Case | None = None
     if before.verdict == "healthy":
         words = f"{before.model.name or 'the model'} is healthy: there is nothing to repair"
-        return _write_reports(Fixed(before, refused=words), proven.case, None, base, report)
-    if proven.fix is None:
-        return _write_reports(Fixed(before, refused=_why_unproven(before)), proven.case, None, base, report)
-    return _hand_out(proven.fix(), Fixed(before, grade=grade), proven.case, output, measure, base, report)
+        found = Fixed(before, refused=words)
+    elif proven.fix is None:
+        found = Fixed(before, refused=_why_unproven(before))
+    else:
+        found, after = _hand_out(proven.fix(), Fixed(before, grade=grade), output, compare_with)
+    if report is not None:
+        write_report(before, report / BEFORE, rules=base, case=proven.case)
+        if after is not None and found.after is not None and found.comparison is not None:
+            write_report(found.after, report / AFTER, rules=base, case=after)
+            write_comparison(found.comparison, report)
+    return found
 
 
 def _hand_out(
     repaired: Edited,
     found: Fixed,
-    case: Case,
     output: Path | None,
-    measure: Callable[[ModelSource], Case],
-    base: RuleBase,
-    report: Path | None,
-) -> Fixed:
+    compare_with: Callable[[ModelSource, object], tuple[Fixed, Case]],
+) -> tuple[Fixed, Case | None]:
     """Measure the repaired model, and give it out where it is better."""
-    module = getattr(repaired, "module", None)
     if output is None:
-        if module is None:
-            words = "the remedy was proven on a copy of the module while it ran: its toolchain has to carry it out"
-            return _write_reports(replace(found, refused=words), case, None, base, report)
-        return _compare_and_hand_out(found, case, measure(module), module, base, report)
+        module = getattr(repaired, "module", None)
+        if module is not None:
+            return compare_with(module, module)
+        words = "the remedy was proven on a copy of the module while it ran: its toolchain has to carry it out"
+        return replace(found, refused=words), None
     if repaired.save is None:
         words = "the remedy was proven on a stand-in of the model: its toolchain has to carry it out"
-        return _write_reports(replace(found, refused=words), case, None, base, report)
+        return replace(found, refused=words), None
     make_folder(output.parent)
     with scratch_folder(output.parent) as folder:
         made = folder / output.name
         repaired.save(made)
-        result = _compare_and_hand_out(found, case, measure(made), output, base, report)
+        result, after = compare_with(made, output)
         if result.model is not None:
             # Some models are two files of one name: the one that is asked for comes last, when the other is there.
             for part in sorted(folder.iterdir(), key=lambda path: path == made):
                 move_file(part, output.parent / part.name)
-    return result
-
-
-def _compare_and_hand_out(
-    found: Fixed, case: Case, after: Case, model: object, base: RuleBase, report: Path | None
-) -> Fixed:
-    comparison = compare(case, after, base)
-    result = replace(found, after=judge(after, base), comparison=comparison)
-    if not _is_better(comparison, found.before):
-        words = f"measured on the same data, the repaired model is {comparison.word}"
-        return _write_reports(replace(result, refused=words), case, after, base, report)
-    return _write_reports(replace(result, model=model), case, after, base, report)
+    return result, after
 
 
 def _is_better(comparison: ComparisonReport, before: Diagnosis) -> bool:
@@ -206,17 +206,6 @@ def _is_better(comparison: ComparisonReport, before: Diagnosis) -> bool:
     proof = before.proof
     proven = proof is not None and proof.best is not None and proof.executions[proof.best].trial.proven
     return comparison.word in ("unchanged", "undecided") and unknown and proven
-
-
-def _write_reports(found: Fixed, case: Case, after: Case | None, base: RuleBase, report: Path | None) -> Fixed:
-    """The same, with the reports written where they were asked for."""
-    if report is None:
-        return found
-    write_report(found.before, report / BEFORE, rules=base, case=case)
-    if after is not None and found.after is not None and found.comparison is not None:
-        write_report(found.after, report / AFTER, rules=base, case=after)
-        write_comparison(found.comparison, report)
-    return found
 
 
 def _why_unproven(before: Diagnosis) -> str:

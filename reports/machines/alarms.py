@@ -13,9 +13,9 @@ from quantmedic.engine.rules.rule import FAMILIES, SEVERITIES, Severity
 from quantmedic.reports.sections.gate import before_text, check_of, reason_text
 from quantmedic.reports.text import capital, measure, name, visible
 
-#: How loud an alarm is.
-Level = Literal["error", "warning", "note"]
-LEVELS: dict[Severity, Level] = {"high": "error", "medium": "warning", "low": "note", "info": "note"}
+#: How loud an alarm is, as GitHub names it.
+Level = Literal["error", "warning", "notice"]
+LEVELS: dict[Severity, Level] = {"high": "error", "medium": "warning", "low": "notice", "info": "notice"}
 FINDINGS_SHOWN = 10
 MESSAGE_LIMIT = 600
 STATUSES: tuple[FindingStatus, ...] = ("new", "worse", "known")

@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from quantmedic.engine.contract.check_report import CheckReport, ExemptionUse
 from quantmedic.engine.contract.diagnosis import Diagnosis
@@ -25,8 +24,6 @@ from quantmedic.reports.machines.alarms import (
 from quantmedic.reports.sections.gate import check_of
 from quantmedic.reports.text import count, lines_with_fences, name, sentence, visible, without_links
 
-Command = Literal["error", "warning", "notice"]
-COMMANDS: dict[Level, Command] = {"error": "error", "warning": "warning", "note": "notice"}
 #: Annotations of one kind that GitHub takes from one step, and findings named in one.
 ANNOTATIONS_SHOWN, FINDINGS_NAMED = 10, 3
 #: Bytes of a job summary: GitHub drops what a step writes beyond 1 MiB.
@@ -36,7 +33,7 @@ SECTION = "## "
 
 @dataclass(frozen=True)
 class _Annotation:
-    command: Command
+    command: Level
     line: int
     title: str
     text: str
@@ -55,14 +52,14 @@ def annotations(diagnosis: Diagnosis) -> list[str]:
     alarms = sorted(alarms_of(diagnosis), key=lambda alarm: SEVERITIES.index(alarm.cause.severity))
     found = [
         *(
-            _Annotation(COMMANDS[gate_level(gate, check)], gate.line, name(gate.name), sentence(gate_text(gate)))
+            _Annotation(gate_level(gate, check), gate.line, name(gate.name), sentence(gate_text(gate)))
             for gate in check.failed
         ),
         *(_cause_annotation(alarm, check) for alarm in alarms if not alarm.is_exempted),
         *_exemption_annotations(check.exemptions),
     ]
     totals = Counter(note.command for note in found)
-    places: Counter[Command] = Counter()
+    places: Counter[Level] = Counter()
     commands = []
     for note in found:
         places[note.command] += 1
@@ -74,7 +71,7 @@ def annotations(diagnosis: Diagnosis) -> list[str]:
 
 def _cause_annotation(alarm: Alarm, check: CheckReport) -> _Annotation:
     lines = [sentence(alarm.message), *alarm_lines(alarm, check, FINDINGS_NAMED)]
-    command = "notice" if alarm.is_known and not alarm.is_gated else COMMANDS[alarm.level]
+    command: Level = "notice" if alarm.is_known and not alarm.is_gated else alarm.level
     return _Annotation(command, findings_line(check), f"{alarm.rule} {alarm.name}", "\n".join(lines))
 
 
