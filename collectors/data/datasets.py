@@ -151,26 +151,17 @@ class Dataset:
         """All samples are known to have one shape and type."""
         return self._source.alike
 
-    def content_hash(self) -> str | None:
-        """SHA-256 over the bytes of the source and its labels; ``None`` for functions, which have no content.
-
-        Of a single file without a label file it is the file's own checksum.
-        """
-        return self._digest(self._source.content())
-
     def fingerprint(self) -> str | None:
         """SHA-256 over what tells the set from others without reading it all; ``None`` for functions.
 
         These are types and shapes, names of files, labels, and the checksums that an ``.npz`` states of its arrays; of
         other sources, which state none, a few samples from the first to the last.
         """
-        return self._digest(self._source.marks())
-
-    def _digest(self, blocks: Iterator[bytes] | None) -> str | None:
-        if blocks is None:
+        marks = self._source.marks()
+        if marks is None:
             return None
         digest = hashlib.sha256()
-        for block in chain(blocks, array_content(LABELS, self._labels.values) if self._labels else ()):
+        for block in chain(marks, array_content(LABELS, self._labels.values) if self._labels else ()):
             digest.update(block)
         return digest.hexdigest()
 

@@ -128,9 +128,6 @@ class FunctionSource:
         pieces, self._ahead = self._ahead or self._call(), None
         return pieces
 
-    def content(self) -> None:
-        return None
-
     def marks(self) -> None:
         return None
 

@@ -86,10 +86,6 @@ class Source(Protocol):
         """
         ...
 
-    def content(self) -> Iterator[bytes] | None:
-        """All bytes, for the checksum."""
-        ...
-
     def marks(self) -> Iterator[bytes] | None:
         """What tells the content from other content, without reading all of it."""
         ...
@@ -102,15 +98,16 @@ def open_source(source: object, inputs: Sequence[InputSpec], preprocessing: Prep
         if path.is_dir():
             return _open_folder(path, inputs, preprocessing, role)
         if path.exists():
-            return _ArraySource.of_file(path, inputs, role)
+            return _ArraySource(path.name, _columns_of_file(path, role), inputs, role)
         if isinstance(source, str) and FUNCTION.fullmatch(source):
             return FunctionSource(import_function(source, f"{role} data"), source, inputs, role)
         raise missing_path_error(path, f"{role} data")
     if isinstance(source, Mapping):
         arrays = {str(name): as_array(value, str(name)) for name, value in source.items()}
-        return _ArraySource.of_arrays(arrays, "arrays", inputs, role)
+        columns = {name: memory_column(name, array) for name, array in arrays.items()}
+        return _ArraySource("arrays", columns, inputs, role)
     if hasattr(source, "__array__"):
-        return _ArraySource.of_arrays({"": as_array(source, "array")}, "array", inputs, role)
+        return _ArraySource("array", {"": memory_column("", as_array(source, "array"))}, inputs, role)
     if callable(source):
         return FunctionSource(source, getattr(source, "__name__", "function"), inputs, role)
     if isinstance(source, Iterable) and not isinstance(source, Iterator):
@@ -124,13 +121,28 @@ def open_source(source: object, inputs: Sequence[InputSpec], preprocessing: Prep
     )
 
 
+def _columns_of_file(path: Path, role: Role) -> Mapping[str, Column]:
+    """Arrays of an .npz by name, or the one of an .npy without."""
+    start = first_bytes(path)
+    if start.startswith(b"PK"):
+        return npz_columns(path)
+    if start.startswith(NPY_MAGIC):
+        return {"": npy_column(path)}
+    pickled = start.startswith(b"\x80")
+    raise DataError(
+        f"{role} data are not an .npz archive",
+        where=[str(path), *(["note: a pickle, which could run any code, is never loaded"] if pickled else [])],
+        help="save them with numpy.savez(path, input_name=array), or give a folder of images or .npy files",
+    )
+
+
 def _open_folder(folder: Path, inputs: Sequence[InputSpec], preprocessing: Preprocessing, role: Role) -> Source:
     arrays = sorted(path for path in folder.glob("*.npy") if not path.name.startswith("."))
     names = {spec.name for spec in inputs}
     samples = [path for path in arrays if path.stem != LABELS or LABELS in names]
     if samples:
         if len(inputs) > 1 or inputs[0].name in {path.stem for path in samples}:
-            return _ArraySource.of_folder(folder, arrays, inputs, role)
+            return _ArraySource(_folder_name(folder), {path.stem: npy_column(path) for path in arrays}, inputs, role)
         return _FileSource.of_arrays(folder, samples, inputs[0], role)
     images = [path for path in folder.rglob("*") if _is_image(path.relative_to(folder))]
     if images:
@@ -157,13 +169,11 @@ class _ArraySource:
         self,
         origin: str,
         columns: Mapping[str, Column],
-        files: Sequence[Path],
         inputs: Sequence[InputSpec],
         role: Role,
     ):
         self.origin = origin
         self._columns, labels = bind(columns, inputs, origin, role)
-        self._files = files
         self._repeat_constants(inputs)
         self.preview = {name: column.info for name, column in self._columns.items()}
         self.labelled = labels is not None
@@ -171,43 +181,12 @@ class _ArraySource:
         self.labels = None if self._labels is None else Labels(self._labels, origin)
         self.samples = self._common_length(role)
 
-    @classmethod
-    def of_file(cls, path: Path, inputs: Sequence[InputSpec], role: Role) -> "_ArraySource":
-        start = first_bytes(path)
-        if start.startswith(b"PK"):
-            return cls(path.name, npz_columns(path), [path], inputs, role)
-        if start.startswith(NPY_MAGIC):
-            return cls(path.name, {"": npy_column(path)}, [path], inputs, role)
-        pickled = start.startswith(b"\x80")
-        raise DataError(
-            f"{role} data are not an .npz archive",
-            where=[str(path), *(["note: a pickle, which could run any code, is never loaded"] if pickled else [])],
-            help="save them with numpy.savez(path, input_name=array), or give a folder of images or .npy files",
-        )
-
-    @classmethod
-    def of_folder(cls, folder: Path, paths: Sequence[Path], inputs: Sequence[InputSpec], role: Role) -> "_ArraySource":
-        return cls(_folder_name(folder), {path.stem: npy_column(path) for path in paths}, paths, inputs, role)
-
-    @classmethod
-    def of_arrays(
-        cls, arrays: Mapping[str, Array], origin: str, inputs: Sequence[InputSpec], role: Role
-    ) -> "_ArraySource":
-        return cls(origin, {name: memory_column(name, array) for name, array in arrays.items()}, (), inputs, role)
-
     def pieces(self, size: int, wanted: Selection) -> Iterator[Piece]:
         every, *each = tee(wanted.rows(size, self.samples), 1 + len(self._columns))
         columns = [column.blocks(rows) for column, rows in zip(self._columns.values(), each, strict=True)]
         for rows, blocks in zip(every, zip(*columns, strict=True), strict=True):
             labels = None if self._labels is None else self._labels[rows]
             yield Piece(dict(zip(self._columns, blocks, strict=True)), labels, rows=rows)
-
-    def content(self) -> Iterator[bytes]:
-        if self._files:
-            return file_content(self._files)
-        columns = (array_content(name, column.load()) for name, column in self._columns.items())
-        labels = () if self._labels is None else array_content(LABELS, self._labels)
-        return chain(chain.from_iterable(columns), labels)
 
     def marks(self) -> Iterator[bytes]:
         rows = _marked_samples(self.samples)
@@ -315,10 +294,6 @@ class _FileSource:
                 path, row = self._paths[i], slice(i, i + 1)
                 labels = None if self._labels is None else self._labels[row]
                 yield Piece({self._name: self._load_sample(path)}, labels, rows=row, place=path.name)
-
-    def content(self) -> Iterator[bytes]:
-        files = chain.from_iterable(chain((self._name_of(path),), file_content([path])) for path in self._paths)
-        return files if self._labels is None else chain(files, array_content(LABELS, self._labels))
 
     def marks(self) -> Iterator[bytes]:
         files = chain(

@@ -234,7 +234,7 @@ def _all_failed(rows: Sequence[JudgedSetting], toolchain: Toolchain) -> ModelErr
 
 def _warnings(models: Models, datasets: Mapping[Role, Dataset]) -> Iterator[str]:
     """Why the ranking may be another one on other samples, or on the device."""
-    first, second = (datasets[role].content_hash() for role in ("representative", "validation"))
+    first, second = (datasets[role].fingerprint() for role in ("representative", "validation"))
     if first is not None and first == second:
         yield "the settings were judged on the samples that calibrated them, which favours those that fit them closely"
     if models.framework == "onnx" and has_vnni() is False and not wants_exact_kernels():

@@ -88,10 +88,10 @@ def test_names_of_files_that_are_no_text_reach_every_output(tmp_path: Path) -> N
 
 
 @pytest.mark.skipif(sys.platform in ("win32", "darwin"), reason="names of files are Unicode there")
-def test_a_folder_of_samples_with_such_names_has_a_checksum(tmp_path: Path) -> None:
+def test_a_folder_of_samples_with_such_names_has_a_fingerprint(tmp_path: Path) -> None:
     for name in (b"a\xff.npy", b"b\xff.npy"):
         with open(os.path.join(os.fsencode(tmp_path), name), "wb") as file:
             np.save(file, np.zeros((2, 2), np.float32))
     inputs = [InputSpec("x", (None, 2, 2), np.dtype(np.float32))]
     data = open_dataset(tmp_path, inputs, preprocessing=Preprocessing(), role="validation")
-    assert len(data.content_hash() or "") == 64
+    assert len(data.fingerprint() or "") == 64

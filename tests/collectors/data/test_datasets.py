@@ -1,6 +1,5 @@
 """Data sets: every kind of source, real files, and what users are told when something does not fit."""
 
-import hashlib
 import io
 import pickle
 import sys
@@ -428,7 +427,7 @@ def test_forms_of_a_batch():
         ((numbers(3, 2), None), False),
     ):
         dataset = opened(lambda item=item: iter([item, item]))
-        assert (dataset.samples, dataset.labelled, dataset.content_hash()) == (None, labelled, None)
+        assert (dataset.samples, dataset.labelled, dataset.fingerprint()) == (None, labelled, None)
         for _ in range(2):
             found = everything(dataset, 4)
             np.testing.assert_array_equal(found.inputs["x"], np.concatenate([numbers(3, 2)] * 2))
@@ -923,23 +922,6 @@ def test_a_start_between_fixed_batches_is_a_value_error():
 
 
 # --- identity
-
-
-def test_hash_of_a_file_is_its_checksum(tmp_path):
-    path = tmp_path / "a.npz"
-    np.savez(path, x=numbers(3, 2))
-    assert opened(path).content_hash() == hashlib.sha256(path.read_bytes()).hexdigest()
-    assert opened(path, labels=np.arange(3)).content_hash() != opened(path).content_hash()
-
-
-def test_hash_follows_content(tmp_path, pictures):
-    pictures("a.png", "b.png")
-    first = opened(tmp_path, IMAGE, preprocessing=SCALED).content_hash()
-    assert opened(tmp_path, IMAGE, preprocessing=SCALED).content_hash() == first
-    (tmp_path / "a.png").rename(tmp_path / "c.png")
-    assert opened(tmp_path, IMAGE, preprocessing=SCALED).content_hash() != first
-    memory = {opened(array).content_hash() for array in (numbers(3, 2), numbers(3, 2), numbers(4, 2), -numbers(3, 2))}
-    assert len(memory) == 3
 
 
 def test_fingerprint_of_an_archive_follows_every_value(tmp_path):
