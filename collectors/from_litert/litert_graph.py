@@ -17,7 +17,7 @@ from quantmedic.collectors.from_litert.functions import DOMAIN
 from quantmedic.collectors.from_litert.litert_checks import BITS
 from quantmedic.collectors.from_litert.litert_file import LiteModel, LiteTensor
 from quantmedic.collectors.from_litert.litert_site import Held
-from quantmedic.collectors.from_litert.litert_translation import translate
+from quantmedic.collectors.from_litert.litert_translation import Translation
 from quantmedic.collectors.from_onnx.onnx_graph import OnnxGraph
 from quantmedic.collectors.from_onnx.parse import parse
 from quantmedic.collectors.from_translation.translated_models import StoredCodes, TranslatedGraph
@@ -123,14 +123,13 @@ def graph_of(model: LiteModel) -> LiteRTGraph:
         ModelError: The graph is damaged.
     """
     try:
-        translation = translate(model)
+        translation = Translation(model)
     except (ValueError, LookupError, TypeError, ArithmeticError) as error:
         raise ModelError(
             "the model is damaged", where=f"{model.path}: {error or type(error).__name__}", help="convert it again"
         ) from error
-    graph = _graph_of_parts(
-        translation.model, model, translation.places, translation.untranslated, translation.held, translation.grids
-    )
+    missing = tuple(translation.untranslated)
+    graph = _graph_of_parts(translation.model, model, translation.places, missing, translation.held, translation.grids)
     graph.add_notices(model.notices)
     for name in translation.hybrid:
         graph.dynamic_nodes += 1

@@ -5,9 +5,6 @@ weights are laid out as ONNX wants them. An integer tensor T with a grid is the 
 its codes ``T:codes`` and what they stand for, ``T:values``.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-
 import numpy as np
 import onnx
 from numpy.typing import NDArray
@@ -18,7 +15,6 @@ from quantmedic.collectors.from_litert.litert_file import LiteModel, LiteOperato
 from quantmedic.collectors.from_litert.litert_operators import OPERATORS
 from quantmedic.collectors.from_litert.litert_site import (
     CODES,
-    Held,
     Node,
     Site,
     TensorWriter,
@@ -26,7 +22,6 @@ from quantmedic.collectors.from_litert.litert_site import (
     value_info,
 )
 from quantmedic.collectors.from_translation.onnx_writer import Value, make_node
-from quantmedic.collectors.from_translation.translated_models import StoredCodes
 
 Array = NDArray[np.generic]
 #: Domain of operators that have no counterpart: they are read and measured, but cannot be simulated or changed.
@@ -40,34 +35,14 @@ _HYBRID = frozenset({"CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "BATCH_M
 _MARK = "CUSTOM:"
 
 
-@dataclass(frozen=True)
-class Translation:
-    """A LiteRT model in ONNX.
+class Translation(TensorWriter):
+    """A LiteRT model in ONNX, written operator by operator.
 
     Attributes:
         model: The ONNX model.
-        places: The interpreter's number of every tensor of it that the interpreter has.
         untranslated: Operators without a counterpart, by the schema's or their own name.
         hybrid: Tensors that are rounded at run time, for they meet weights that are codes.
-        grids: Grids of constants that ONNX has no types for, by the tensor that holds their values.
-        held: Which constant of the file each initializer holds, and in which order of axes.
     """
-
-    model: onnx.ModelProto
-    places: Mapping[str, int]
-    untranslated: tuple[str, ...]
-    hybrid: tuple[str, ...] = ()
-    grids: Mapping[str, StoredCodes] = field(default_factory=dict)
-    held: Mapping[str, Held] = field(default_factory=dict)
-
-
-def translate(model: LiteModel) -> Translation:
-    """Write a model in ONNX."""
-    return _Translator(model).run()
-
-
-class _Translator(TensorWriter):
-    """An ONNX model in the making, operator by operator."""
 
     def __init__(self, model: LiteModel) -> None:
         super().__init__(model)
@@ -75,8 +50,9 @@ class _Translator(TensorWriter):
         self.hybrid: list[str] = []
         self._functions: set[str] = set()
         self._outputs: set[str] = set()
+        self.model = self._translate_all()
 
-    def run(self) -> Translation:
+    def _translate_all(self) -> onnx.ModelProto:
         inputs = [self._input(place) for place in self.file.inputs]
         for op in self.file.operators:
             self._operator(op)
@@ -84,8 +60,7 @@ class _Translator(TensorWriter):
         blocks = any(t.quantizer is not None and t.quantizer.block_size for t in self.tensors if t.data is not None)
         opset = _BLOCK_OPSET if blocks else OPSET
         functions = functions_of(self._functions, opset)
-        model = self.write(inputs, outputs, opset, "LiteRT", functions=functions, description=self.file.description)
-        return Translation(model, self.places, tuple(self.untranslated), tuple(self.hybrid), self.grids, self.held)
+        return self.write(inputs, outputs, opset, "LiteRT", functions=functions, description=self.file.description)
 
     def _input(self, place: int) -> onnx.ValueInfoProto:
         tensor = self.tensors[place]

@@ -15,7 +15,7 @@ from quantmedic.collectors.from_openvino.folded_factors import Factor
 from quantmedic.collectors.from_openvino.openvino_constants import shape_of
 from quantmedic.collectors.from_openvino.openvino_file import IrModel
 from quantmedic.collectors.from_openvino.openvino_site import Place
-from quantmedic.collectors.from_openvino.openvino_translation import translate_ir
+from quantmedic.collectors.from_openvino.openvino_translation import Translation
 from quantmedic.collectors.from_openvino.unfolding import Rescaled, unfold
 from quantmedic.collectors.from_translation.translated_models import TranslatedGraph
 from quantmedic.collectors.pair.feed import feed_of
@@ -104,24 +104,25 @@ def graph_of(file: IrModel, dropped: Dropped | None = None, factors: Sequence[Fa
         ModelError: The graph is damaged.
     """
     try:
-        found, rescaled = unfold(translate_ir(file.model, dropped), factors)
+        found = Translation(file.model, dropped or {})
+        model, places, rescaled = unfold(found.model, found.places, factors)
     except (ValueError, LookupError, TypeError, ArithmeticError, RuntimeError) as error:
         raise ModelError(
             "the model is damaged",
             where=f"{file.path}: {error or type(error).__name__}",
             help="write it again with openvino.save_model",
         ) from error
-    parsed = parse(file.path, found.model)
+    parsed = parse(file.path, model)
     own = {each.name: getattr(parsed, each.name) for each in fields(OnnxGraph)}
     operators = file.model.get_ordered_ops()
-    shapes = {name: shape_of(operators[at.operator].output(at.output)) for name, at in found.places.items()}
+    shapes = {name: shape_of(operators[at.operator].output(at.output)) for name, at in places.items()}
     graph = OpenVINOGraph(
         file=file,
-        places=found.places,
+        places=places,
         rescaled=rescaled,
         decoders=found.decoders,
-        untranslated=found.untranslated,
-        weights=found.weights,
+        untranslated=tuple(found.untranslated),
+        weights=found.weights(),
         stated={name: shape for name, shape in shapes.items() if shape is not None},
         **own,
     )

@@ -6,8 +6,6 @@ its bias becomes part of that, and weights that are stored as codes are dequanti
 stands for a Relu or Clip too becomes both (``dropped_bounds.py``).
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,9 +24,8 @@ from quantmedic.collectors.from_openvino.fake_quantize import (
 )
 from quantmedic.collectors.from_openvino.openvino_constants import value_info
 from quantmedic.collectors.from_openvino.openvino_operators import biased_translator_of, fits_as_bias, translator_of
-from quantmedic.collectors.from_openvino.openvino_site import Place, Site, TensorWriter, Untranslatable, type_of
+from quantmedic.collectors.from_openvino.openvino_site import Site, TensorWriter, Untranslatable, type_of
 from quantmedic.collectors.from_translation.onnx_writer import make_node
-from quantmedic.collectors.from_translation.translated_models import StoredCodes
 from quantmedic.collectors.pair.quantizer import Quantizer
 
 if TYPE_CHECKING:
@@ -43,44 +40,23 @@ UNTRANSLATED = "openvino.untranslated"
 OPSET = 20
 
 
-@dataclass(frozen=True)
-class Translation:
-    """An OpenVINO model in ONNX.
+class Translation(TensorWriter):
+    """An OpenVINO model in ONNX, written operator by operator.
 
     Attributes:
         model: The ONNX model.
-        places: Where OpenVINO has each tensor of it; of codes, what they stand for.
         decoders: Grids on which OpenVINO writes codes, by the tensor of codes.
         untranslated: Operators without a counterpart, by their own type.
-        grids: Constants whose grids ONNX's quantizers do not express, by the tensor that holds their real values.
-        weights: Real values of constants that are stored as codes, by the place of the operator that makes them.
-        notices: What the user should know of it.
     """
-
-    model: onnx.ModelProto
-    places: Mapping[str, Place]
-    decoders: Mapping[str, Quantizer]
-    untranslated: tuple[str, ...]
-    grids: Mapping[str, StoredCodes]
-    weights: Mapping[int, Float32]
-    notices: tuple[str, ...]
-
-
-def translate_ir(model: "openvino.Model", dropped: Dropped | None = None) -> Translation:
-    """Write a model in ONNX, with the Relu and Clip for which a FakeQuantize stands, by the tensor that this writes.
-
-    Raises:
-        ValueError: It contradicts itself.
-    """
-    return _Translator(model, dropped or {}).run()
-
-
-class _Translator(TensorWriter):
-    """An ONNX model in the making, operator by operator."""
 
     def __init__(self, source: "openvino.Model", dropped: Dropped) -> None:
+        """Write a model; ``dropped`` are Relu and Clip for which a FakeQuantize stands, by the tensor that this writes.
+
+        Raises:
+            ValueError: It contradicts itself.
+        """
         super().__init__(source)
-        self.dropped = dropped
+        self._dropped = dropped
         self.decoders: dict[str, Quantizer] = {}
         self.untranslated: list[str] = []
         #: Operators whose bias follows, by the Add that has it.
@@ -89,8 +65,9 @@ class _Translator(TensorWriter):
         #: between.
         self._coded: dict[str, tuple[openvino.Node, FakeGrid]] = {}
         self._between: set[str] = set()
+        self.model = self._translate_all()
 
-    def run(self) -> Translation:
+    def _translate_all(self) -> onnx.ModelProto:
         for number, op in enumerate(self.source.get_ordered_ops()):
             kind = op.get_type_name()
             self.name_outputs(op, number)
@@ -100,15 +77,7 @@ class _Translator(TensorWriter):
         parameters = self.source.get_parameters()
         inputs = [value_info(self.names[each.get_name(), 0], each.output(0), batch="N") for each in parameters]
         outputs = [self._output(result) for result in self.source.get_results()]
-        return Translation(
-            self.write(inputs, outputs, OPSET, TRANSLATED),
-            self.places,
-            self.decoders,
-            tuple(self.untranslated),
-            self.grids,
-            self.weights(),
-            tuple(self.notices),
-        )
+        return self.write(inputs, outputs, OPSET, TRANSLATED)
 
     def _output(self, result: "openvino.Node") -> onnx.ValueInfoProto:
         source = result.input_value(0)
@@ -227,7 +196,7 @@ class _Translator(TensorWriter):
         target = self.names[written_by.get_name(), 0]
         codes = self.fresh(f"{target}:codes")
         source = self.value_of(op.input_value(0))
-        for bounds in self.dropped.get(target, ()):
+        for bounds in self._dropped.get(target, ()):
             name = self.fresh(f"{target}:{bounds.op_type.lower()}")
             ends = [self.initializer(f"{name}:constant", np.asarray(end, np.float32)) for end in bounds.ends]
             self.nodes.append(make_node(bounds.op_type, [source, *ends], [name], name))

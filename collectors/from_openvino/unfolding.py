@@ -5,7 +5,6 @@ values are those of its neighbour, which OpenVINO has, times the factor or divid
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +14,7 @@ from onnx import helper, numpy_helper
 
 from quantmedic.collectors.from_onnx.onnx_graph import unique_name
 from quantmedic.collectors.from_openvino.folded_factors import Factor, channel_places
-from quantmedic.collectors.from_openvino.openvino_translation import Translation
+from quantmedic.collectors.from_openvino.openvino_site import Place
 
 Float32 = NDArray[np.float32]
 
@@ -36,17 +35,19 @@ class Rescaled(NamedTuple):
         return np.asarray(np.asarray(values, np.float32) * self.gain + self.shift, np.float32)
 
 
-def unfold(found: Translation, factors: Sequence[Factor]) -> tuple[Translation, dict[str, Rescaled]]:
-    """The same model with these factors as operators of their own; values of the new tensors, by their names."""
+def unfold(
+    folded: onnx.ModelProto, known: Mapping[str, Place], factors: Sequence[Factor]
+) -> tuple[onnx.ModelProto, dict[str, Place], dict[str, Rescaled]]:
+    """The same model with these factors as operators of their own, and values of the new tensors, by their names."""
     model = onnx.ModelProto()
-    model.CopyFrom(found.model)
-    places, rescaled = dict(found.places), {}
+    model.CopyFrom(folded)
+    places, rescaled = dict(known), {}
     for factor in factors:
         name, neighbour, values = _take_out(model.graph, factor)
         if neighbour in places:
             places[name], rescaled[name] = places[neighbour], values
     _drop_unread(model.graph)
-    return replace(found, model=model, places=places), rescaled
+    return model, places, rescaled
 
 
 def _take_out(graph: onnx.GraphProto, factor: Factor) -> tuple[str, str, Rescaled]:

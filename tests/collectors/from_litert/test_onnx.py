@@ -21,7 +21,7 @@ from quantmedic.collectors.from_litert.litert_graph import graph_of
 from quantmedic.collectors.from_litert.litert_models import LiteRTModels
 from quantmedic.collectors.from_litert.litert_operators import OPERATORS
 from quantmedic.collectors.from_litert.litert_session import is_open
-from quantmedic.collectors.from_litert.litert_translation import UNTRANSLATED, translate
+from quantmedic.collectors.from_litert.litert_translation import UNTRANSLATED, Translation
 from quantmedic.collectors.from_onnx.onnx_session import make_session
 from quantmedic.collectors.from_onnx.simulated import OnnxSimulated
 from quantmedic.collectors.from_onnx.types import static_shapes
@@ -175,7 +175,7 @@ def run_litert(model: bytes, feeds: Mapping[int, Array]) -> list[Array]:
 
 
 def run_onnx(model: LiteModel, feeds: Mapping[int, Array]) -> list[Array]:
-    translation = translate(model)
+    translation = Translation(model)
     assert not translation.untranslated, translation.untranslated
     session = onnx_models.session(translation.model)
     named = {tensor.name: real_values(tensor, feeds[tensor.index]) for tensor in model.tensors if tensor.index in feeds}
@@ -562,7 +562,7 @@ def test_codes_and_what_they_stand_for_have_names_of_their_own(tmp_path: Path) -
         Step("QUANTIZE", [4], [5]),
         Step("DEQUANTIZE", [5], [6]),
     )
-    translation, graph = translate(model), graph_of(model)
+    translation, graph = Translation(model), graph_of(model)
     assert translation.places == {"t0": 0, "t1:codes": 1, "t4:codes": 4, "t5:codes": 5, "t6": 6}
     assert [(op.op_type, op.name, op.inputs, op.outputs) for op in graph.operators] == [
         ("Gemm", "t4", ["t0", "t2:values", "t3:values"], ["t4"])
@@ -648,7 +648,7 @@ def test_a_bias_beyond_32_bits_keeps_its_codes(tmp_path: Path) -> None:
     found = bias_facts(graph.operators[0], graph, None, graph)
     assert (found.bits, found.overflowing_channels) == (64, 0) and found.max_code == pytest.approx(2**33)
     np.testing.assert_allclose(bias.values, np.array([2**33, -5, 7]) * scale, rtol=1e-6)
-    assert translate(model).untranslated == ()
+    assert Translation(model).untranslated == []
 
 
 def test_what_has_no_counterpart_is_read_and_told(tmp_path: Path) -> None:
