@@ -11,21 +11,30 @@ from pathlib import Path
 
 from quantmedic.collectors.toolchain_files.formats import Format, Imported, Requests
 from quantmedic.collectors.toolchain_files.settings_files import read_json
-from quantmedic.collectors.toolchain_files.values import Fields, flag, number, numbers, table, unknown_keys, whole
+from quantmedic.collectors.toolchain_files.values import (
+    Fields,
+    Schema,
+    flag,
+    keys_of,
+    number,
+    numbers,
+    table,
+    unknown_keys,
+    whole,
+)
 from quantmedic.engine.case.facts import RecordedFacts, ReportedFacts, SettingsFacts
 from quantmedic.engine.decibels import to_decibels
 from quantmedic.engine.errors import DataError
 
-RECIPE_KEYS = ("regex", "operation", "algorithm_key", "op_config", "overridden_algorithm_params")
-CONFIG_KEYS = (
-    "activation_tensor_config",
-    "weight_tensor_config",
-    "compute_precision",
-    "explicit_dequantize",
-    "skip_checks",
-    "min_weight_elements",
-)
-TENSOR_KEYS = ("num_bits", "symmetric", "granularity", "dtype", "algorithm_params", "block_size", "algorithm_key")
+TENSOR_KEYS = keys_of("num_bits symmetric granularity dtype algorithm_params block_size algorithm_key")
+RECIPE: Schema = {
+    **keys_of("regex operation algorithm_key overridden_algorithm_params"),
+    "op_config": {
+        **keys_of("compute_precision explicit_dequantize skip_checks min_weight_elements"),
+        "activation_tensor_config": TENSOR_KEYS,
+        "weight_tensor_config": TENSOR_KEYS,
+    },
+}
 NO_QUANTIZE = "no_quantize"
 TENSORS = ("input_tensors", "intermediate_tensors", "output_tensors")
 _RESULT = re.compile(r"\s*\{\s*\"(?:[^\"\\]|\\.)*\"\s*:\s*\{\s*\"(?:min|max)\"\s*:\s*\[")
@@ -42,12 +51,6 @@ def _read_recipe(path: Path) -> Imported:
     steps = [table(step) for step in content] if isinstance(content, list) else []
     if not steps or not all(steps):
         raise DataError("the recipe holds no steps", where=str(path))
-    unknown: list[str] = []
-    for step in steps:
-        config = table(step.get("op_config"))
-        unknown += [*unknown_keys(step, RECIPE_KEYS), *unknown_keys(config, CONFIG_KEYS, "op_config: ")]
-        for key in CONFIG_KEYS[:2]:
-            unknown += unknown_keys(table(config.get(key)), TENSOR_KEYS, f"{key}: ")
     general = [step for step in steps if step.get("regex") == ".*" and step.get("operation") == "*"]
     found = _general_settings(table(general[-1].get("op_config"))) if general else {}
     left = [step for step in steps if step.get("algorithm_key") == NO_QUANTIZE]
@@ -56,14 +59,15 @@ def _read_recipe(path: Path) -> Imported:
     wide = tuple(
         str(step.get("regex"))
         for step in steps
-        if table(table(step.get("op_config")).get(CONFIG_KEYS[0])).get("num_bits") == 16 and step.get("regex") != ".*"
+        if step.get("regex") != ".*"
+        and table(table(step.get("op_config")).get("activation_tensor_config")).get("num_bits") == 16
     )
     found |= {"float_types": types or None, "float_layers": names or None, "wide_layers": wide or None}
     settings = SettingsFacts.model_validate(found)
     notices = () if general or not settings.model_dump(exclude_none=True) else ("no step applies to all operators",)
     parts = tuple(text for step in steps if (text := _literal(str(step.get("regex", "")))))
     requests = Requests(parts=tuple(dict.fromkeys(parts)))
-    return Imported(settings=settings, requests=requests, unknown=tuple(dict.fromkeys(unknown)), notices=notices)
+    return Imported(settings=settings, requests=requests, unknown=unknown_keys(steps, RECIPE), notices=notices)
 
 
 def _literal(regex: str) -> str | None:
@@ -76,7 +80,7 @@ def _literal(regex: str) -> str | None:
 
 def _general_settings(config: Mapping[str, object]) -> Fields:
     """Settings of weights and activations in the step for all operators."""
-    activation, weight = (table(config.get(key)) for key in CONFIG_KEYS[:2])
+    activation, weight = (table(config.get(f"{part}_tensor_config")) for part in ("activation", "weight"))
     symmetric = flag(activation.get("symmetric"))
     granularity = str(weight.get("granularity", "")).rpartition(".")[2]
     precision = str(config.get("compute_precision", "")).rpartition(".")[2]

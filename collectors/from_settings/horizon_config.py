@@ -8,14 +8,13 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
 from quantmedic.collectors.data.messages import did_you_mean
 from quantmedic.collectors.toolchain_files.formats import Format, Imported
 from quantmedic.collectors.toolchain_files.settings_files import read_json, read_yaml
-from quantmedic.collectors.toolchain_files.values import MAX_UNKNOWN, Fields, mapping
+from quantmedic.collectors.toolchain_files.values import Fields, Schema, flag, keys_of, unknown_keys
 from quantmedic.engine.case.facts import SettingsFacts
 from quantmedic.engine.errors import DataError
 
@@ -23,36 +22,37 @@ TOOLCHAIN = "Horizon OpenExplorer"
 T = TypeVar("T")
 
 
-def _key_set(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
+#: Keys of a quant_config; names of operators and nodes stand in its other parts.
+QUANT_KEYS: Schema = {
+    **keys_of("op_config node_config subgraph_config"),
+    "model_config": {
+        **keys_of("all_node_type model_output_type modelwise_search layerwise_search"),
+        "activation": keys_of("calibration_type max_percentile per_channel asymmetric num_bin max_num_bin qtype"),
+        "weight": keys_of("bias_correction calibration_type qtype"),
+    },
+}
 #: Keys by group.
-KEYS: Mapping[str, frozenset[str]] = {
-    "model_parameters": _key_set(
+KEYS: Mapping[str, Schema] = {
+    "model_parameters": keys_of(
         "prototxt caffe_model onnx_model march output_model_file_prefix working_dir layer_out_dump output_nodes "
         "remove_node_type remove_node_name set_node_data_type debug_mode node_info log_level enable_vpu"
     ),
-    "input_parameters": _key_set(
+    "input_parameters": keys_of(
         "input_name input_type_train input_layout_train input_type_rt input_layout_rt input_space_and_range "
         "input_shape input_batch norm_type mean_value scale_value std_value separate_batch separate_name"
     ),
-    "calibration_parameters": _key_set(
-        "cal_data_dir cal_data_type preprocess_on calibration_type max_percentile per_channel run_on_cpu run_on_bpu "
-        "optimization quant_config"
-    ),
-    "compiler_parameters": _key_set(
+    "calibration_parameters": {
+        **keys_of(
+            "cal_data_dir cal_data_type preprocess_on calibration_type max_percentile per_channel run_on_cpu "
+            "run_on_bpu optimization"
+        ),
+        "quant_config": QUANT_KEYS,
+    },
+    "compiler_parameters": keys_of(
         "compile_mode debug core_num optimize_level input_source max_time_per_fc jobs advice balance_factor "
         "cache_path cache_mode ability_entry hbdk3_compatible_mode extra_params max_l2m_size"
     ),
-    "custom_op": _key_set("custom_op_method op_register_files custom_op_dir"),
-}
-#: Keys of a quant_config by where they stand; names of operators and nodes stand between.
-QUANT_KEYS: Mapping[str, frozenset[str]] = {
-    "quant_config": _key_set("model_config op_config node_config subgraph_config"),
-    "model_config": _key_set("all_node_type model_output_type activation weight modelwise_search layerwise_search"),
-    "activation": _key_set("calibration_type max_percentile per_channel asymmetric num_bin max_num_bin qtype"),
-    "weight": _key_set("bias_correction calibration_type qtype"),
+    "custom_op": keys_of("custom_op_method op_register_files custom_op_dir"),
 }
 #: Our names of the values of calibration_type; ``default`` tries several methods.
 METHODS = {"max": "minmax", "kl": "kl", "mix": "mix", "default": "search", "load": "load", "skip": "skip"}
@@ -85,7 +85,6 @@ _OPTIMIZATIONS: Mapping[str, Fields] = {
 }
 _OF_TYPE = re.compile(r"set_\w+_(input|output)_int(8|16)|lstm_\w+")
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
-_FLAGS = {"true": True, "false": False}
 _NOTHING = ("", "none", "null")
 #: Shares that max_percentile takes, by the documentation.
 _PERCENTILES = (0.5, 1.0)
@@ -111,7 +110,7 @@ class GroupReader:
 
     def as_flag(self, group: str, key: str) -> bool | None:
         """True or False, also as text."""
-        return self._as(group, key, "True or False", _flag_of_text)
+        return self._as(group, key, "True or False", flag)
 
     def as_number(self, group: str, key: str) -> float | None:
         """One number, also as text."""
@@ -164,11 +163,8 @@ def read_config(path: Path) -> Imported:
     missing = [name for name in ("model_parameters", "input_parameters", "calibration_parameters") if name not in held]
     if missing:
         notices.append(f"no {', '.join(missing)}: their settings are not judged")
-    unknown = tuple(islice(_unknown_keys(groups), MAX_UNKNOWN))
     settings, more = settings_of(held)
-    return Imported(
-        settings=settings.model_copy(update={"unknown_keys": unknown}), unknown=unknown, notices=(*notices, *more)
-    )
+    return Imported(settings=settings, unknown=unknown_keys(groups, KEYS), notices=(*notices, *more))
 
 
 def read_quant_config(path: Path) -> Imported:
@@ -182,13 +178,10 @@ def read_quant_config(path: Path) -> Imported:
         raise DataError(
             "the file is not a quant_config",
             where=f"{path}: {type(config).__name__} instead of a mapping",
-            help=f"its keys are: {', '.join(sorted(QUANT_KEYS['quant_config']))}",
+            help=f"its keys are: {', '.join(sorted(QUANT_KEYS))}",
         )
-    unknown = tuple(islice(_unknown_quant_keys(config), MAX_UNKNOWN))
     settings, notices = settings_of({"calibration_parameters": {"quant_config": config}})
-    return Imported(
-        settings=settings.model_copy(update={"unknown_keys": unknown}), unknown=unknown, notices=tuple(notices)
-    )
+    return Imported(settings=settings, unknown=unknown_keys(config, QUANT_KEYS), notices=tuple(notices))
 
 
 def settings_of(groups: Mapping[str, Mapping[str, object]]) -> tuple[SettingsFacts, list[str]]:
@@ -330,7 +323,7 @@ def _quant_settings(reader: GroupReader, inert: list[str]) -> Fields:
     config = reader.as_mapping("calibration_parameters", "quant_config")
     if not config:
         return {}
-    parts = {name: _quant_part(config, name, reader) for name in QUANT_KEYS["quant_config"]}
+    parts = {name: _quant_part(config, name, reader) for name in QUANT_KEYS}
     model = parts["model_config"]
     own = GroupReader({name: _quant_part(model, name, reader) for name in ("activation", "weight")}, reader.notices)
     fields: Fields = {}
@@ -379,31 +372,6 @@ def _bits_of_type(kind: object) -> int | None:
     return {"int8": 8, "int16": 16}.get(kind) if isinstance(kind, str) else None
 
 
-def _unknown_keys(groups: Mapping[object, object]) -> Iterator[str]:
-    for key, group in groups.items():
-        name = str(key)
-        if name not in KEYS:
-            yield f"{name}{did_you_mean(name, KEYS)}"
-        elif isinstance(group, Mapping):
-            yield from (_unknown_key(name, str(each)) for each in group if each not in KEYS[name])
-            yield from _unknown_quant_keys(mapping(group.get("quant_config")))
-
-
-def _unknown_key(group: str, key: str) -> str:
-    home = next((other for other, keys in KEYS.items() if key in keys), None)
-    return f"{group}.{key}, it belongs to {home}" if home else f"{group}.{key}{did_you_mean(key, sorted(KEYS[group]))}"
-
-
-def _unknown_quant_keys(config: Mapping[object, object]) -> Iterator[str]:
-    model = config.get("model_config")
-    parts: Fields = {"quant_config": config, "model_config": model}
-    parts |= {name: model.get(name) for name in ("activation", "weight")} if isinstance(model, Mapping) else {}
-    for name, part in parts.items():
-        if isinstance(part, Mapping):
-            known = sorted(QUANT_KEYS[name])
-            yield from (f"{name}.{key}{did_you_mean(str(key), known)}" for key in part if key not in QUANT_KEYS[name])
-
-
 def _each(text: str | None) -> list[str]:
     """Parts between semicolons."""
     return [part.strip() for part in (text or "").split(";") if part.strip()]
@@ -411,10 +379,6 @@ def _each(text: str | None) -> list[str]:
 
 def _as_list(value: object) -> Sequence[object]:
     return value if isinstance(value, list) else [] if value is None else [value]
-
-
-def _flag_of_text(value: object) -> bool | None:
-    return value if isinstance(value, bool) else _FLAGS.get(value.strip().lower()) if isinstance(value, str) else None
 
 
 def _is_none(part: object) -> bool:

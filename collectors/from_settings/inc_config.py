@@ -7,13 +7,11 @@ tuning leaves, are known by their words and refused with what to give instead.
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 
-from quantmedic.collectors.data.messages import did_you_mean
 from quantmedic.collectors.toolchain_files.formats import Format, Imported, Requests
 from quantmedic.collectors.toolchain_files.settings_files import read_json, read_yaml
-from quantmedic.collectors.toolchain_files.values import MAX_UNKNOWN, mapping
+from quantmedic.collectors.toolchain_files.values import Schema, keys_of, mapping, unknown_keys
 from quantmedic.engine.case.facts import SettingsFacts
 from quantmedic.engine.errors import DataError
 
@@ -26,36 +24,25 @@ METHODS = {"minmax": "minmax", "kl": "kl", "percentile": "percentile"}
 PERCENTILE = 99.999
 #: Recipes that version 2 takes and no algorithm asks for (source of 2.6).
 DROPPED = ("fast_bias_correction", "weight_correction")
-#: Characters of a key that an error shows.
-MAX_KEY = 2000
 
 #: What makes a key of op_name_dict more than a name; a dot matches itself too.
 _SPECIAL = frozenset("\\*+?()[]{}|^$")
 
-#: Known keys, and what stands in them; None where values are not looked into, ``*`` for any key.
-Schema = Mapping[str, "Schema | None"]
-
-
-def _keys(text: str) -> Schema:
-    """Keys whose values are not looked into."""
-    return dict.fromkeys(text.split())
-
-
 _OPERATORS: Schema = {
     "*": {
-        "weight": _keys("granularity scheme dtype algorithm bits bit group_size"),
-        "activation": _keys("granularity scheme dtype algorithm compute_dtype quant_mode"),
+        "weight": keys_of("granularity scheme dtype algorithm bits bit group_size"),
+        "activation": keys_of("granularity scheme dtype algorithm compute_dtype quant_mode"),
     }
 }
-_ACCURACY = _keys("higher_is_better criterion tolerable_loss absolute relative keys")
-_TUNING = _keys("strategy strategy_kwargs timeout max_trials objective")
+_ACCURACY = keys_of("higher_is_better criterion tolerable_loss absolute relative keys")
+_TUNING = keys_of("strategy strategy_kwargs timeout max_trials objective")
 #: Arguments of PostTrainingQuantConfig and QuantizationAwareTrainingConfig, and what their printed form adds.
 ARGUMENTS: Schema = {
-    **_keys(
+    **keys_of(
         "approach inputs outputs backend domain model_name quant_format device calibration_sampling_size "
         "example_inputs reduce_range excluded_precisions quant_level diagnosis ni_workload_name framework use_bf16"
     ),
-    "recipes": _keys(
+    "recipes": keys_of(
         "smooth_quant smooth_quant_args layer_wise_quant layer_wise_quant_args fast_bias_correction weight_correction "
         "gemm_to_matmul graph_optimization_level first_conv_or_matmul_quantization last_conv_or_matmul_quantization "
         "pre_post_process_quantization add_qdq_pair_to_weight optypes_to_exclude_output_quant dedicated_qdq_pair "
@@ -128,12 +115,11 @@ def imported_config(found: Mapping[object, object], origin: str) -> Imported:
         [_Operator(str(name), mapping(said)) for name, said in mapping(found.get(key)).items()]
         for key in ("op_type_dict", "op_name_dict")
     )
-    unknown = tuple(islice(_unknown_paths(found, ARGUMENTS), MAX_UNKNOWN))
     recipes = mapping(found.get("recipes"))
     return Imported(
-        settings=_settings_of(found, recipes, types, names).model_copy(update={"unknown_keys": unknown or None}),
+        settings=_settings_of(found, recipes, types, names),
         requests=_requests(names),
-        unknown=unknown,
+        unknown=unknown_keys(found, ARGUMENTS),
         notices=tuple(_config_notices(found, recipes, names)),
     )
 
@@ -222,18 +208,6 @@ def _is(values: tuple[str, ...], wanted: str) -> bool | None:
 def _shared_bits(values: tuple[str, ...]) -> int | None:
     found = {BITS.get(value) for value in values}
     return found.pop() if len(found) == 1 else None
-
-
-def _unknown_paths(found: Mapping[object, object], schema: Schema, path: str = "") -> Iterator[str]:
-    """Keys that the schema does not have, with their path and the nearest one that it has."""
-    for key, value in found.items():
-        name = str(key)
-        if name not in schema and "*" not in schema:
-            yield f"{path}{name[:MAX_KEY]}{did_you_mean(name[:MAX_KEY], schema)}"
-            continue
-        inner = schema.get(name, schema.get("*"))
-        if inner is not None and isinstance(value, Mapping):
-            yield from _unknown_paths(value, inner, f"{path}{name}.")
 
 
 #: Words that no other toolchain's configuration has, of all its versions.

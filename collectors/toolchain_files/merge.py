@@ -327,8 +327,7 @@ def _with_facts(records: Sequence[R], name: str, facts: Sequence[Facts]) -> tupl
 
 
 def _learn_settings(source: Source, ledger: _Ledger, *, alone: bool) -> None:
-    own, known = source.imported.settings, ledger.settings
-    unknown = tuple(dict.fromkeys((*(own.unknown_keys or ()), *source.imported.unknown)))
+    own, known, unknown = source.imported.settings, ledger.settings, source.imported.unknown
     has_options = own != SettingsFacts() or bool(unknown)
     options = own.model_copy(update=dict.fromkeys(_NO_OPTION))
     joined, clashes = _combine(known, options)
@@ -467,7 +466,7 @@ def _import_record(source: Source, tensors: int, layers: int) -> ImportRecord:
         toolchain=source.toolchain,
         tells=tuple(text for text, is_there in parts if is_there),
         lacks=tuple(name for name, found in lacks.items() if not found),
-        unknown=tuple(dict.fromkeys((*(imported.settings.unknown_keys or ()), *imported.unknown))),
+        unknown=imported.unknown,
     )
 
 

@@ -1,16 +1,17 @@
 """Values of foreign files: checked, and read as what they should be. Files are read as ``object``; these narrow it."""
 
 import math
-from collections.abc import Iterable, Mapping
-from itertools import islice
+from collections.abc import Iterator, Mapping
 
 from quantmedic.collectors.data.messages import did_you_mean
 from quantmedic.engine.case.facts import RecordedFacts
 
 #: Fields of a facts record by name; the record checks their types when it is made.
 Fields = dict[str, object]
-#: Unknown keys of one place that are named.
-MAX_UNKNOWN = 50
+#: Known keys of a file, and what stands in them; None where values are not looked into, ``*`` for any key.
+Schema = Mapping[str, "Schema | None"]
+#: Unknown keys of one file that are named, and characters of one.
+MAX_UNKNOWN, MAX_KEY = 50, 2000
 
 
 def number(value: object) -> float | None:
@@ -70,11 +71,38 @@ def words(value: object) -> tuple[str, ...] | None:
     return tuple(value)
 
 
-def unknown_keys(keys: Iterable[str], known: Iterable[str], where: str = "") -> tuple[str, ...]:
-    """Keys that a toolchain does not have, each with the nearest one that it has; at most ``MAX_UNKNOWN`` of them."""
-    known = tuple(known)
-    strangers = (key for key in keys if key not in known)
-    return tuple(f"{where}{key}{did_you_mean(key, known)}" for key in islice(strangers, MAX_UNKNOWN))
+def keys_of(text: str) -> Schema:
+    """Keys, separated by blanks, whose values are not looked into."""
+    return dict.fromkeys(text.split())
+
+
+def unknown_keys(found: object, schema: Schema) -> tuple[str, ...]:
+    """Keys that a toolchain does not have, by their path; at most ``MAX_UNKNOWN`` of them.
+
+    Each is told with the neighbour in which it would be known, else with the nearest key that is.
+
+    Args:
+        found: What a file holds, lists of such among it.
+        schema: The keys that are known.
+    """
+    told: dict[str, None] = {}
+    for text in _unknown_paths(found, schema, "", {}):
+        told[text] = None
+        if len(told) == MAX_UNKNOWN:
+            break
+    return tuple(told)
+
+
+def _unknown_paths(found: object, schema: Schema, path: str, around: Schema) -> Iterator[str]:
+    for each in found if isinstance(found, list) else [found]:
+        for key, value in mapping(each).items():
+            name = str(key)[:MAX_KEY]
+            inner = schema.get(name, schema.get("*"))
+            if name not in schema and "*" not in schema:
+                home = next((other for other, keys in around.items() if keys is not None and name in keys), None)
+                yield f"{path}{name}{did_you_mean(name, schema) if home is None else f', it belongs to {home}'}"
+            elif inner is not None:
+                yield from _unknown_paths(value, inner, f"{path}{name}.", schema)
 
 
 def grid(scale: float, zero_point: int, bits: int, *, signed: bool) -> RecordedFacts:

@@ -117,8 +117,8 @@ def test_onnxruntime_configuration(tmp_path: Path) -> None:
     assert found.tensors["x"].bits == 16
     assert found.unknown == (
         "per_chanel, did you mean per_channel?",
-        "SmoothQaunt, did you mean SmoothQuant?",
-        "x: symetric, did you mean symmetric?",
+        "extra_options.SmoothQaunt, did you mean SmoothQuant?",
+        "extra_options.TensorQuantOverrides.x.symetric, did you mean symmetric?",
     )
 
 
@@ -269,7 +269,7 @@ def test_recipe(tmp_path: Path) -> None:
     assert (settings.activation_bits, settings.weight_bits) == (8, 8)
     assert (settings.asymmetric_activations, settings.per_channel_weights, settings.dynamic) == (True, True, False)
     assert (settings.float_layers, settings.float_types) == (("head/.*",), ("SOFTMAX",))
-    assert found.unknown == ("weight_tensor_config: num_bit, did you mean num_bits?",)
+    assert found.unknown == ("op_config.weight_tensor_config.num_bit, did you mean num_bits?",)
 
 
 def test_comparison_in_decibels(tmp_path: Path) -> None:
