@@ -15,8 +15,6 @@ from quantmedic.collectors.from_litert.litert_site import (
     Node,
     Site,
     Translate,
-    Untranslatable,
-    Value,
     activation_bounds,
     constant_integers,
     fixed_sides,
@@ -27,6 +25,7 @@ from quantmedic.collectors.from_litert.litert_site import (
     node_without_activation,
     onnx_node,
 )
+from quantmedic.collectors.from_translation.onnx_writer import Untranslatable, Value
 
 _INT64_MAX = np.iinfo(np.int64).max
 #: Value of the schema's enumeration of mirrorings.
@@ -44,31 +43,20 @@ def _reshape(site: Site) -> Node:
     return Node("Reshape", [site.value(0), site.constant(shape.ravel())])
 
 
-def _with_sides(kind: str, site: Site) -> Node:
+def _with_sides(kind: str, data: int, sides: int, site: Site) -> Node:
     """Data and int64 sides or counts, which a function casts where they are computed."""
-    return Node(kind, [site.value(0), integer_operand(site, 1)], is_function=site.integers(1) is None)
+    return Node(kind, [site.value(data), integer_operand(site, sides)], is_function=site.integers(sides) is None)
 
 
-def _fill_shape(site: Site) -> Node:
-    return Node("Expand", [site.value(1), integer_operand(site, 0)], is_function=site.integers(0) is None)
+def _axis_of(site: Site, place: int) -> int:
+    """The one axis that a constant operand names."""
+    return int(constant_integers(site, place).item())
 
 
 def _squeeze(site: Site) -> Node:
     axes = list(site.op.options.integers("squeezeDims") or ())
     axes = axes or [axis for axis, side in enumerate(site.shape(0)) if side == 1]
     return Node("Squeeze", [site.value(0), site.constant(axes)])
-
-
-def _expand_dims(site: Site) -> Node:
-    return Node("Unsqueeze", [site.value(0), site.constant(constant_integers(site, 1).ravel())])
-
-
-def _permute_axes(site: Site) -> Node:
-    return Node("Transpose", [site.value(0)], {"perm": constant_integers(site, 1).ravel().tolist()})
-
-
-def _concatenation(site: Site) -> Node:
-    return node_without_activation("Concat", site, axis=site.op.options.integer("axis"))
 
 
 def _pack(site: Site) -> Node:
@@ -85,13 +73,8 @@ def _unpack(site: Site) -> Node:
     return function_node(unpack_function(len(site.op.outputs)), site, axis=axis, axes=[axis])
 
 
-def _split_equally(site: Site) -> Node:
-    axis = int(constant_integers(site, 0).item())
-    return Node("Split", [site.value(1)], {"axis": axis, "num_outputs": len(site.op.outputs)})
-
-
 def _split_v(site: Site) -> Node:
-    axis, sizes = int(constant_integers(site, 2).item()), constant_integers(site, 1).ravel().copy()
+    axis, sizes = _axis_of(site, 2), constant_integers(site, 1).ravel().copy()
     if (sizes < 0).any():
         whole = site.shape(0)[axis]
         if whole is None:
@@ -198,26 +181,6 @@ def _gather(site: Site) -> Node:
     if site.op.options.integer("batchDims"):
         raise Untranslatable
     return onnx_node("Gather", site, axis=site.op.options.integer("axis"))
-
-
-def _gather_nd(site: Site) -> Node:
-    return Node("GatherND", [site.value(0), integer_operand(site, 1)], {"batch_dims": 0}, is_function=True)
-
-
-def _scatter_nd(site: Site) -> Node:
-    return Node("ScatterND", [integer_operand(site, 0), site.value(1), integer_operand(site, 2)], is_function=True)
-
-
-def _embedding_lookup(site: Site) -> Node:
-    return Node("Gather", [site.value(1), site.value(0)], {"axis": 0})
-
-
-def _one_hot(site: Site) -> Node:
-    return function_node("OneHot", site, axis=site.op.options.integer("axis", -1))
-
-
-def _top_k(site: Site) -> Node:
-    return function_node("TopK", site)
 
 
 @dataclass(frozen=True)
@@ -373,10 +336,6 @@ def _resize(mode: str, site: Site) -> Node:
     return Node("Resize", [site.value(0), integer_operand(site, 1)], attributes, is_function=True)
 
 
-def _l2_normalization(site: Site) -> Node:
-    return node_without_activation("LpNormalization", site, axis=-1, p=2)
-
-
 def _local_response(site: Site) -> Node:
     """ONNX divides alpha by the number of neighbours, LiteRT does not."""
     size = 2 * site.op.options.integer("radius") + 1
@@ -393,10 +352,6 @@ def _clip_between(low: float, high: float, site: Site) -> Node:
 def _softmax_with_beta(site: Site) -> Node:
     beta = site.op.options.number("beta", 1.0)
     return onnx_node("Softmax", site, axis=-1) if beta == 1.0 else function_node("Softmax", site, beta=beta)
-
-
-def _gelu(site: Site) -> Node:
-    return onnx_node("Gelu", site, approximate="tanh" if flag(site, "approximate") else "none")
 
 
 def _fake_quant(site: Site) -> Node:
@@ -418,8 +373,7 @@ def _reduce_over_axes(kind: str, site: Site, *, is_function: bool = False) -> No
 
 
 def _arg(kind: str, site: Site) -> Node:
-    axis = int(constant_integers(site, 1).item())
-    return Node(kind, [site.value(0)], {"axis": axis, "to": site.onnx_kind(0)}, is_function=True)
+    return Node(kind, [site.value(0)], {"axis": _axis_of(site, 1), "to": site.onnx_kind(0)}, is_function=True)
 
 
 def _cumsum(site: Site) -> Node:
@@ -427,34 +381,10 @@ def _cumsum(site: Site) -> Node:
     return Node("CumSum", [site.value(0), site.constant(constant_integers(site, 1).reshape(()))], flags)
 
 
-def _cast(site: Site) -> Node:
-    return onnx_node("Cast", site, to=site.onnx_kind(0))
-
-
-def _shape(site: Site) -> Node:
-    return function_node("Shape", site, to=site.onnx_kind(0))
-
-
-def _mod(site: Site) -> Node:
-    return function_node("FloorMod", site) if site.kind(0) in FLOATS else onnx_node("Mod", site)
-
-
 def _floor_div(site: Site) -> Node:
     if site.kind(0) not in FLOATS:
         raise Untranslatable
     return function_node("FloorDiv", site)
-
-
-def _square(site: Site) -> Node:
-    return Node("Mul", [site.value(0)] * 2)
-
-
-def _leaky_relu(site: Site) -> Node:
-    return onnx_node("LeakyRelu", site, alpha=site.op.options.number("alpha", 0.0))
-
-
-def _log_softmax(site: Site) -> Node:
-    return onnx_node("LogSoftmax", site, axis=-1)
 
 
 def _plainly(**kinds: str) -> dict[str, Translate]:
@@ -472,20 +402,20 @@ OPERATORS: dict[str, Translate] = {
     "RELU6": partial(_clip_between, 0.0, 6.0),
     "RELU_N1_TO_1": partial(_clip_between, -1.0, 1.0),
     "RELU_0_TO_1": partial(_clip_between, 0.0, 1.0),
-    "LEAKY_RELU": _leaky_relu,
+    "LEAKY_RELU": lambda site: onnx_node("LeakyRelu", site, alpha=site.op.options.number("alpha", 0.0)),
     "PRELU": partial(function_node, "PRelu"),
-    "GELU": _gelu,
+    "GELU": lambda site: onnx_node("Gelu", site, approximate="tanh" if flag(site, "approximate") else "none"),
     "SOFTMAX": _softmax_with_beta,
-    "LOG_SOFTMAX": _log_softmax,
-    "L2_NORMALIZATION": _l2_normalization,
+    "LOG_SOFTMAX": lambda site: onnx_node("LogSoftmax", site, axis=-1),
+    "L2_NORMALIZATION": lambda site: node_without_activation("LpNormalization", site, axis=-1, p=2),
     "LOCAL_RESPONSE_NORMALIZATION": _local_response,
     "FAKE_QUANT": _fake_quant,
     "RSQRT": partial(function_node, "Rsqrt"),
-    "SQUARE": _square,
+    "SQUARE": lambda site: Node("Mul", [site.value(0)] * 2),
     "SQUARED_DIFFERENCE": partial(function_node, "SquaredDifference"),
     "NOT_EQUAL": partial(function_node, "NotEqual"),
     "FLOOR_DIV": _floor_div,
-    "FLOOR_MOD": _mod,
+    "FLOOR_MOD": lambda site: function_node("FloorMod", site) if site.kind(0) in FLOATS else onnx_node("Mod", site),
     "ZEROS_LIKE": partial(function_node, "ZerosLike"),
     "CONV_2D": _conv,
     "DEPTHWISE_CONV_2D": _depthwise_conv,
@@ -510,12 +440,14 @@ OPERATORS: dict[str, Translate] = {
     "CUMSUM": _cumsum,
     "RESHAPE": _reshape,
     "SQUEEZE": _squeeze,
-    "EXPAND_DIMS": _expand_dims,
-    "TRANSPOSE": _permute_axes,
-    "CONCATENATION": _concatenation,
+    "EXPAND_DIMS": lambda site: Node("Unsqueeze", [site.value(0), site.constant(constant_integers(site, 1).ravel())]),
+    "TRANSPOSE": lambda site: Node("Transpose", [site.value(0)], {"perm": constant_integers(site, 1).ravel().tolist()}),
+    "CONCATENATION": lambda site: node_without_activation("Concat", site, axis=site.op.options.integer("axis")),
     "PACK": _pack,
     "UNPACK": _unpack,
-    "SPLIT": _split_equally,
+    "SPLIT": lambda site: Node(
+        "Split", [site.value(1)], {"axis": _axis_of(site, 0), "num_outputs": len(site.op.outputs)}
+    ),
     "SPLIT_V": _split_v,
     "SLICE": _slice,
     "STRIDED_SLICE": _strided_slice,
@@ -528,18 +460,20 @@ OPERATORS: dict[str, Translate] = {
     "SPACE_TO_DEPTH": partial(_move_blocks, "SpaceToDepth"),
     "SPACE_TO_BATCH_ND": _space_to_batch,
     "BATCH_TO_SPACE_ND": _batch_to_space,
-    "TILE": partial(_with_sides, "Tile"),
-    "BROADCAST_TO": partial(_with_sides, "Expand"),
-    "FILL": _fill_shape,
-    "SHAPE": _shape,
+    "TILE": partial(_with_sides, "Tile", 0, 1),
+    "BROADCAST_TO": partial(_with_sides, "Expand", 0, 1),
+    "FILL": partial(_with_sides, "Expand", 1, 0),
+    "SHAPE": lambda site: function_node("Shape", site, to=site.onnx_kind(0)),
     "RANK": partial(function_node, "Rank"),
-    "CAST": _cast,
+    "CAST": lambda site: onnx_node("Cast", site, to=site.onnx_kind(0)),
     "GATHER": _gather,
-    "GATHER_ND": _gather_nd,
-    "SCATTER_ND": _scatter_nd,
-    "EMBEDDING_LOOKUP": _embedding_lookup,
-    "ONE_HOT": _one_hot,
-    "TOPK_V2": _top_k,
+    "GATHER_ND": lambda site: Node("GatherND", [site.value(0), integer_operand(site, 1)], {"batch_dims": 0}, True),
+    "SCATTER_ND": lambda site: Node(
+        "ScatterND", [integer_operand(site, 0), site.value(1), integer_operand(site, 2)], is_function=True
+    ),
+    "EMBEDDING_LOOKUP": lambda site: Node("Gather", [site.value(1), site.value(0)], {"axis": 0}),
+    "ONE_HOT": lambda site: function_node("OneHot", site, axis=site.op.options.integer("axis", -1)),
+    "TOPK_V2": partial(function_node, "TopK"),
     "WHERE": partial(function_node, "NonZero"),
 }
 

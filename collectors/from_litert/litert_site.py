@@ -10,7 +10,13 @@ from numpy.typing import ArrayLike, NDArray
 from onnx import TensorProto, helper
 
 from quantmedic.collectors.from_litert.litert_file import LiteModel, LiteOperator, LiteTensor
-from quantmedic.collectors.from_translation.onnx_writer import OnnxWriter, Value, make_node, open_first_side
+from quantmedic.collectors.from_translation.onnx_writer import (
+    OnnxWriter,
+    Untranslatable,
+    Value,
+    make_node,
+    open_first_side,
+)
 from quantmedic.collectors.from_translation.translated_models import StoredCodes
 from quantmedic.collectors.pair.graph import Shape
 from quantmedic.collectors.pair.quantizer import Quantizer
@@ -47,10 +53,6 @@ TYPES = {
 }
 #: Types of the codes of quantized activations.
 CODES = frozenset({"INT2", "INT4", "UINT4", "INT8", "UINT8", "INT16", "UINT16"})
-
-
-class Untranslatable(Exception):
-    """The operator, as it is used here, has no counterpart."""
 
 
 class Held(NamedTuple):

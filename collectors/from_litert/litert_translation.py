@@ -18,10 +18,9 @@ from quantmedic.collectors.from_litert.litert_site import (
     Node,
     Site,
     TensorWriter,
-    Untranslatable,
     value_info,
 )
-from quantmedic.collectors.from_translation.onnx_writer import Value, make_node
+from quantmedic.collectors.from_translation.onnx_writer import UNTRANSLATABLE, Value, make_node
 
 Array = NDArray[np.generic]
 #: Domain of operators that have no counterpart: they are read and measured, but cannot be simulated or changed.
@@ -123,8 +122,7 @@ class Translation(TensorWriter):
         try:
             found = make(Site(self, op))
             node = self._node(op, found, DOMAIN if found.is_function else "")
-        except (Untranslatable, ValueError, LookupError, TypeError, ArithmeticError):
-            # Options and shapes that contradict each other or the documentation of the operator.
+        except UNTRANSLATABLE:
             return None
         if found.is_function:
             self._functions.add(found.kind)

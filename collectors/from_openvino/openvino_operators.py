@@ -15,8 +15,6 @@ from quantmedic.collectors.from_openvino.openvino_constants import REAL, Held, s
 from quantmedic.collectors.from_openvino.openvino_site import (
     Site,
     Translate,
-    Untranslatable,
-    Value,
     constant_integers,
     constant_of,
     flag_of,
@@ -28,6 +26,7 @@ from quantmedic.collectors.from_openvino.openvino_site import (
     rank_of,
     text_of,
 )
+from quantmedic.collectors.from_translation.onnx_writer import Untranslatable, Value
 
 if TYPE_CHECKING:
     import openvino
@@ -37,7 +36,7 @@ _CONVOLUTIONS = frozenset(
 )
 _INT64 = 7
 _END = np.iinfo(np.int64).max
-_PADDING = {"constant": "constant", "reflect": "reflect", "edge": "edge"}
+_PADDING = frozenset({"constant", "reflect", "edge"})
 _AUTO = {"same_upper": "SAME_UPPER", "same_lower": "SAME_LOWER", "valid": "VALID"}
 
 
@@ -87,14 +86,14 @@ def _transpose(site: Site) -> None:
     site.finish("Transpose", [site.value(0)], perm=order)
 
 
+def _with_integers(kind: str, site: Site) -> None:
+    """Data, and whole numbers as ONNX wants axes and counts."""
+    site.finish(kind, [site.value(0), integer_operand(site, 1)])
+
+
 def _squeeze(site: Site) -> None:
     """Squeeze; without axes all sides of length 1 go."""
     site.finish("Squeeze", [site.value(0), *([integer_operand(site, 1)] if site.has(1) else [])])
-
-
-def _unsqueeze(site: Site) -> None:
-    """Unsqueeze."""
-    site.finish("Unsqueeze", [site.value(0), integer_operand(site, 1)])
 
 
 def _split(site: Site) -> None:
@@ -148,8 +147,8 @@ def _strided_slice(site: Site) -> None:
 
 def _pad(site: Site) -> None:
     """Pad; how much may be computed."""
-    mode = _PADDING.get(text_of(site, "pad_mode", "constant"))
-    if mode is None:
+    mode = text_of(site, "pad_mode", "constant")
+    if mode not in _PADDING:
         raise Untranslatable
     pads = site.step("Concat", [integer_operand(site, place) for place in (1, 2)], axis=0)
     value = [site.value(3)] if site.has(3) and mode == "constant" else []
@@ -163,11 +162,6 @@ def _gather(site: Site) -> None:
     site.finish("Gather", [site.value(0), site.value(1)], axis=constant_integers(site, 2)[0])
 
 
-def _gather_elements(site: Site) -> None:
-    """GatherElements."""
-    site.finish("GatherElements", operands(site), axis=integer_of(site, "axis", 0))
-
-
 def _shape_of_tensor(site: Site) -> None:
     """Shape, in the type that the IR has."""
     if site.onnx_type(0) == _INT64:
@@ -176,26 +170,11 @@ def _shape_of_tensor(site: Site) -> None:
         site.finish("Cast", [site.step("Shape", [site.value(0)])], to=site.onnx_type(0))
 
 
-def _convert(site: Site) -> None:
-    """Cast."""
-    site.finish("Cast", [site.value(0)], to=site.onnx_type(0))
-
-
 def _broadcast(site: Site) -> None:
     """Expand: by numpy's rule, or to the larger of both."""
     if text_of(site, "mode", "numpy") not in ("numpy", "bidirectional") or site.has(2):
         raise Untranslatable
     site.finish("Expand", [site.value(0), integer_operand(site, 1)])
-
-
-def _tile(site: Site) -> None:
-    """Tile."""
-    site.finish("Tile", [site.value(0), integer_operand(site, 1)])
-
-
-def _concat(site: Site) -> None:
-    """Concat."""
-    site.finish("Concat", operands(site), axis=integer_of(site, "axis", 0))
 
 
 def _range(site: Site) -> None:
@@ -319,52 +298,32 @@ def _attention(site: Site) -> None:
     site.finish("MatMul", [site.step("Softmax", [scores], axis=-1), site.value(2)])
 
 
-_COORDINATES = {
-    "half_pixel": "half_pixel",
-    "pytorch_half_pixel": "pytorch_half_pixel",
-    "asymmetric": "asymmetric",
-    "align_corners": "align_corners",
-}
-
-
-_MODES = {"nearest": "nearest", "linear": "linear", "linear_onnx": "linear", "cubic": "cubic", "bilinear_pillow": ""}
-
-
-_NEAREST = {
-    "round_prefer_floor": "round_prefer_floor",
-    "round_prefer_ceil": "round_prefer_ceil",
-    "floor": "floor",
-    "ceil": "ceil",
-    "simple": "",
-}
+_COORDINATES = frozenset({"half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners"})
+_MODES = {"nearest": "nearest", "linear": "linear", "linear_onnx": "linear", "cubic": "cubic"}
+_NEAREST = frozenset({"round_prefer_floor", "round_prefer_ceil", "floor", "ceil"})
 
 
 def _interpolate(site: Site) -> None:
     """Resize: by sizes or by scales, along the axes that are named."""
-    mode, coordinates = (
-        _MODES.get(text_of(site, "mode", "")),
-        text_of(site, "coordinate_transformation_mode", "half_pixel"),
-    )
-    nearest = _NEAREST.get(text_of(site, "nearest_mode", "round_prefer_floor"))
+    mode = _MODES.get(text_of(site, "mode", ""))
+    coordinates = text_of(site, "coordinate_transformation_mode", "half_pixel")
+    nearest = text_of(site, "nearest_mode", "round_prefer_floor")
     padded = any((*integers_of(site, "pads_begin"), *integers_of(site, "pads_end")))
-    if (
-        not mode
-        or not nearest
-        or padded
-        or flag_of(site, "antialias", default=False)
-        or coordinates not in _COORDINATES
-    ):
+    if mode is None or padded or flag_of(site, "antialias", default=False):
+        raise Untranslatable
+    if coordinates not in _COORDINATES or nearest not in _NEAREST:
         raise Untranslatable
     rank = rank_of(site, 0)
     options: dict[str, Value] = {
         "mode": mode,
-        "coordinate_transformation_mode": _COORDINATES[coordinates],
+        "coordinate_transformation_mode": coordinates,
         "nearest_mode": nearest,
         "cubic_coeff_a": number_of(site, "cube_coeff", -0.75),
     }
-    # Version 4 has sizes and scales, of which an attribute chooses one; version 11 has one input for either.
+    # Version 4 has sizes and scales, which are real values and of which an attribute chooses one; version 11 has one
+    # input for either.
     by_scales = text_of(site, "shape_calculation_mode", "sizes") == "scales"
-    versioned = site.has(2) and _is_fourth(site)
+    versioned = site.has(2) and site.is_float(2)
     place, axes_place = (2 if versioned and by_scales else 1), (3 if versioned else 2)
     axes = constant_integers(site, axes_place) if site.has(axes_place) else list(range(rank))
     options["axes"] = axes
@@ -376,11 +335,6 @@ def _interpolate(site: Site) -> None:
     else:
         sizes = site.constant(given.ravel()) if given is not None else site.step("Cast", [site.value(place)], to=7)
         site.finish("Resize", [site.value(0), "", "", sizes], **options)
-
-
-def _is_fourth(site: Site) -> bool:
-    """Sizes and scales are both there: the third input is of real values."""
-    return site.is_float(2)
 
 
 def _space_depth(kind: str, site: Site) -> None:
@@ -443,10 +397,6 @@ def _gelu(site: Site) -> None:
     site.finish("Gelu", [site.value(0)], approximate="tanh" if tanh else "none")
 
 
-def _elu(site: Site) -> None:
-    site.finish("Elu", [site.value(0)], alpha=number_of(site, "alpha", 1.0))
-
-
 def _prelu(site: Site) -> None:
     """PRelu; one slope for all is LeakyRelu, one for each channel lies along axis 1."""
     slope = constant_of(site, 1)
@@ -467,17 +417,9 @@ def _reduce(kind: str, site: Site) -> None:
     site.finish(kind, [site.value(0), site.constant(np.array(axes))], keepdims=keep)
 
 
-def _softmax(kind: str, site: Site) -> None:
-    site.finish(kind, [site.value(0)], axis=integer_of(site, "axis", 1))
-
-
 def _squared_difference(site: Site) -> None:
     difference = site.step("Sub", operands(site))
     site.finish("Mul", [difference, difference])
-
-
-def _not_equal(site: Site) -> None:
-    site.finish("Not", [site.step("Equal", operands(site))])
 
 
 def _normalize_variance(site: Site) -> None:
@@ -509,11 +451,6 @@ def _normalize_variance(site: Site) -> None:
     site.finish("Div", [centred, root])
 
 
-def _batch_normalization(site: Site) -> None:
-    """BatchNormalization: data, gain, bias, mean, variance."""
-    site.finish("BatchNormalization", operands(site), epsilon=number_of(site, "epsilon", 1e-5))
-
-
 def _normalize_length(site: Site) -> None:
     """x / sqrt(max(sum of squares, eps)), or with the sum of both under the root."""
     over = site.constant(np.array(constant_integers(site, 1)))
@@ -523,93 +460,14 @@ def _normalize_length(site: Site) -> None:
     site.finish("Div", [site.value(0), site.step("Sqrt", [kept])])
 
 
+#: Operators that need nothing but their operands: under another name in ONNX, and under the same.
 _PLAIN = {
-    "Relu": "Relu",
-    "Sigmoid": "Sigmoid",
-    "Tanh": "Tanh",
-    "Exp": "Exp",
-    "Log": "Log",
-    "Sqrt": "Sqrt",
-    "Abs": "Abs",
-    "Negative": "Neg",
-    "Sign": "Sign",
-    "Floor": "Floor",
-    "Ceiling": "Ceil",
-    "Erf": "Erf",
-    "Sin": "Sin",
-    "Cos": "Cos",
-    "HSwish": "HardSwish",
-    "Mish": "Mish",
-    "SoftPlus": "Softplus",
-    "SoftSign": "Softsign",
-    "LogicalNot": "Not",
-    "Add": "Add",
-    "Subtract": "Sub",
-    "Multiply": "Mul",
-    "Power": "Pow",
-    "Maximum": "Max",
-    "Minimum": "Min",
-    "Equal": "Equal",
-    "Greater": "Greater",
-    "GreaterEqual": "GreaterOrEqual",
-    "Less": "Less",
-    "LessEqual": "LessOrEqual",
-    "LogicalAnd": "And",
-    "LogicalOr": "Or",
-    "LogicalXor": "Xor",
-    "Select": "Where",
-}
-
-
-OPERATORS: dict[str, Translate] = {
-    **{kind: partial(_plainly, name) for kind, name in _PLAIN.items()},
-    **{
-        f"Reduce{kind}": partial(_reduce, f"Reduce{kind}") for kind in ("Mean", "Sum", "Max", "Min", "Prod", "L1", "L2")
-    },
-    "Divide": _divide_or_invert,
-    "Gelu": _gelu,
-    "Elu": _elu,
-    "PRelu": _prelu,
-    "Clamp": _clamp,
-    "Swish": _swish,
-    "HSigmoid": _hard_sigmoid,
-    "HardSigmoid": _hard_sigmoid,
-    "Softmax": partial(_softmax, "Softmax"),
-    "LogSoftmax": partial(_softmax, "LogSoftmax"),
-    "SquaredDifference": _squared_difference,
-    "NotEqual": _not_equal,
-    "MVN": _normalize_variance,
-    "BatchNormInference": _batch_normalization,
-    "NormalizeL2": _normalize_length,
-    "Convolution": _convolution,
-    "GroupConvolution": _group_convolution,
-    "ConvolutionBackpropData": _transposed_convolution,
-    "GroupConvolutionBackpropData": _transposed_convolution,
-    "MatMul": _matrix_product,
-    "ScaledDotProductAttention": _attention,
-    "MaxPool": partial(_pool, "MaxPool"),
-    "AvgPool": partial(_pool, "AveragePool"),
-    "Interpolate": _interpolate,
-    "DepthToSpace": partial(_space_depth, "DepthToSpace"),
-    "SpaceToDepth": partial(_space_depth, "SpaceToDepth"),
-    "Reshape": _reshape,
-    "Transpose": _transpose,
-    "Squeeze": _squeeze,
-    "Unsqueeze": _unsqueeze,
-    "Split": _split,
-    "VariadicSplit": _split,
-    "Slice": _slice,
-    "StridedSlice": _strided_slice,
-    "Pad": _pad,
-    "Gather": _gather,
-    "GatherElements": _gather_elements,
-    "ShapeOf": _shape_of_tensor,
-    "Convert": _convert,
-    "Broadcast": _broadcast,
-    "Tile": _tile,
-    "Concat": _concat,
-    "Range": _range,
-    "TopK": _top_k,
+    **{"Negative": "Neg", "Ceiling": "Ceil", "HSwish": "HardSwish", "SoftPlus": "Softplus", "SoftSign": "Softsign"},
+    **{"Subtract": "Sub", "Multiply": "Mul", "Power": "Pow", "Maximum": "Max", "Minimum": "Min", "Select": "Where"},
+    **{"GreaterEqual": "GreaterOrEqual", "LessEqual": "LessOrEqual"},
+    **{f"Logical{kind}": kind for kind in ("Not", "And", "Or", "Xor")},
+    **{kind: kind for kind in ("Relu", "Sigmoid", "Tanh", "Exp", "Log", "Sqrt", "Abs", "Sign", "Floor", "Erf")},
+    **{kind: kind for kind in ("Sin", "Cos", "Mish", "Add", "Equal", "Greater", "Less")},
 }
 
 
@@ -620,6 +478,57 @@ BIASED = {
     "ConvolutionBackpropData": _transposed_convolution,
     "GroupConvolutionBackpropData": _transposed_convolution,
     "MatMul": _matrix_product,
+}
+
+OPERATORS: dict[str, Translate] = {
+    **{kind: partial(_plainly, name) for kind, name in _PLAIN.items()},
+    **{
+        f"Reduce{kind}": partial(_reduce, f"Reduce{kind}") for kind in ("Mean", "Sum", "Max", "Min", "Prod", "L1", "L2")
+    },
+    "Divide": _divide_or_invert,
+    "Gelu": _gelu,
+    "Elu": lambda site: site.finish("Elu", [site.value(0)], alpha=number_of(site, "alpha", 1.0)),
+    "PRelu": _prelu,
+    "Clamp": _clamp,
+    "Swish": _swish,
+    "HSigmoid": _hard_sigmoid,
+    "HardSigmoid": _hard_sigmoid,
+    **dict.fromkeys(
+        ("Softmax", "LogSoftmax"),
+        lambda site: site.finish(site.kind, [site.value(0)], axis=integer_of(site, "axis", 1)),
+    ),
+    "SquaredDifference": _squared_difference,
+    "NotEqual": lambda site: site.finish("Not", [site.step("Equal", operands(site))]),
+    "MVN": _normalize_variance,
+    "BatchNormInference": lambda site: site.finish(
+        "BatchNormalization", operands(site), epsilon=number_of(site, "epsilon", 1e-5)
+    ),
+    "NormalizeL2": _normalize_length,
+    **BIASED,
+    "ScaledDotProductAttention": _attention,
+    "MaxPool": partial(_pool, "MaxPool"),
+    "AvgPool": partial(_pool, "AveragePool"),
+    "Interpolate": _interpolate,
+    "DepthToSpace": partial(_space_depth, "DepthToSpace"),
+    "SpaceToDepth": partial(_space_depth, "SpaceToDepth"),
+    "Reshape": _reshape,
+    "Transpose": _transpose,
+    "Squeeze": _squeeze,
+    "Unsqueeze": partial(_with_integers, "Unsqueeze"),
+    "Split": _split,
+    "VariadicSplit": _split,
+    "Slice": _slice,
+    "StridedSlice": _strided_slice,
+    "Pad": _pad,
+    "Gather": _gather,
+    "GatherElements": lambda site: site.finish("GatherElements", operands(site), axis=integer_of(site, "axis", 0)),
+    "ShapeOf": _shape_of_tensor,
+    "Convert": lambda site: site.finish("Cast", [site.value(0)], to=site.onnx_type(0)),
+    "Broadcast": _broadcast,
+    "Tile": partial(_with_integers, "Tile"),
+    "Concat": lambda site: site.finish("Concat", operands(site), axis=integer_of(site, "axis", 0)),
+    "Range": _range,
+    "TopK": _top_k,
 }
 
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, numpy_helper
 
 from quantmedic.collectors.from_openvino.openvino_constants import FOLDED, REAL, TYPES, Held, fold, shape_of, unpack
-from quantmedic.collectors.from_translation.onnx_writer import OnnxWriter, Value, make_node
+from quantmedic.collectors.from_translation.onnx_writer import OnnxWriter, Untranslatable, Value, make_node
 from quantmedic.collectors.from_translation.translated_models import StoredCodes
 from quantmedic.collectors.pair.graph import Shape
 from quantmedic.collectors.pair.quantizer import Quantizer
@@ -26,10 +26,6 @@ _CODES = {f"{'i' if signed else 'u'}{bits}": (bits, signed) for bits in (4, 8, 1
 _CODES["i32"] = (32, True)
 #: Operators between the codes of a bias and the Add that reads it: Convert, Subtract, Multiply, Reshape.
 MOST_STEPS = 4
-
-
-class Untranslatable(Exception):
-    """An operator, or a form of it, that has no counterpart."""
 
 
 class Place(NamedTuple):

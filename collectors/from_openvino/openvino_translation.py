@@ -24,8 +24,8 @@ from quantmedic.collectors.from_openvino.fake_quantize import (
 )
 from quantmedic.collectors.from_openvino.openvino_constants import value_info
 from quantmedic.collectors.from_openvino.openvino_operators import biased_translator_of, fits_as_bias, translator_of
-from quantmedic.collectors.from_openvino.openvino_site import Site, TensorWriter, Untranslatable, type_of
-from quantmedic.collectors.from_translation.onnx_writer import make_node
+from quantmedic.collectors.from_openvino.openvino_site import Site, TensorWriter, type_of
+from quantmedic.collectors.from_translation.onnx_writer import UNTRANSLATABLE, Untranslatable, make_node
 from quantmedic.collectors.pair.quantizer import Quantizer
 
 if TYPE_CHECKING:
@@ -112,8 +112,7 @@ class Translation(TensorWriter):
             if translate_it is None or _is_in_integers(op):
                 raise Untranslatable
             translate_it(site)
-        except (Untranslatable, ValueError, LookupError, TypeError, ArithmeticError):
-            # Attributes and shapes that contradict each other or the documentation of the operator.
+        except UNTRANSLATABLE:
             self._add_foreign(op)
             return
         self._add_site(site)
@@ -157,7 +156,7 @@ class Translation(TensorWriter):
             if held is None or translate_it is None:
                 raise Untranslatable
             translate_it(site, held)
-        except (Untranslatable, ValueError, LookupError, TypeError, ArithmeticError):
+        except UNTRANSLATABLE:
             self._add_foreign(waiting)
             return False
         self._add_site(site)

@@ -20,6 +20,14 @@ _MICROSOFT = "com.microsoft"
 _PLAIN_CODES = frozenset({TensorProto.INT8, TensorProto.UINT8, TensorProto.INT32})
 
 
+class Untranslatable(Exception):
+    """An operator, as it is used here, has no counterpart."""
+
+
+#: What options and shapes raise that contradict each other or the documentation of their operator.
+UNTRANSLATABLE = (Untranslatable, ValueError, LookupError, TypeError, ArithmeticError)
+
+
 class OnnxWriter:
     """An ONNX model in the making.
 
