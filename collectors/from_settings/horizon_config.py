@@ -6,7 +6,7 @@ may be new. It is named, with the nearest known one.
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -190,7 +190,7 @@ def settings_of(groups: Mapping[str, Mapping[str, object]]) -> tuple[SettingsFac
     inert: list[str] = []
     fields: Fields = {"toolchain": TOOLCHAIN}
     fields |= _input_settings(reader, inert)
-    fields |= _calibration_settings(reader, inert)
+    fields |= _method_settings(reader, "calibration_parameters", inert)
     fields |= _placement_settings(reader)
     fields |= {name: value for name, value in _optimization_settings(reader).items() if value is not None}
     fields |= {name: value for name, value in _quant_settings(reader, inert).items() if value is not None}
@@ -246,22 +246,10 @@ def _check_colours(runtime: list[str], train: list[str], notices: list[str]) -> 
             notices.append(f"input_type_rt {fed} cannot be converted to input_type_train {trained}")
 
 
-def _calibration_settings(reader: GroupReader, inert: list[str]) -> Fields:
-    group = "calibration_parameters"
-    return _method_settings(
-        reader.as_text(group, "calibration_type"),
-        reader.as_number(group, "max_percentile"),
-        reader.as_flag(group, "per_channel"),
-        reader,
-        inert,
-    )
-
-
-def _method_settings(
-    word: str | None, percentile: float | None, per_channel: bool | None, reader: GroupReader, inert: list[str]
-) -> Fields:
+def _method_settings(reader: GroupReader, group: str, inert: list[str]) -> Fields:
     """How thresholds are chosen. ``max_percentile`` acts only with max, ``per_channel`` not with default."""
-    kind = word.lower() if word is not None else None
+    word, percentile = reader.as_text(group, "calibration_type"), reader.as_number(group, "max_percentile")
+    kind, per_channel = word.lower() if word is not None else None, reader.as_flag(group, "per_channel")
     fields: Fields = {}
     if kind is not None and kind not in METHODS:
         reader.notices.append(f"calibration_type {kind} is not known{did_you_mean(kind, METHODS)}")
@@ -325,23 +313,16 @@ def _quant_settings(reader: GroupReader, inert: list[str]) -> Fields:
         return {}
     parts = {name: _quant_part(config, name, reader) for name in QUANT_KEYS}
     model = parts["model_config"]
-    own = GroupReader({name: _quant_part(model, name, reader) for name in ("activation", "weight")}, reader.notices)
-    fields: Fields = {}
-    activation = own.groups["activation"]
-    methods, percentiles = (_as_list(activation.get(key)) for key in ("calibration_type", "max_percentile"))
-    if len(methods) > 1 or len(percentiles) > 1:
+    activation = _quant_part(model, "activation", reader)
+    single = {key: value for key, value in activation.items() if not isinstance(value, list)}
+    single |= {key: value[0] for key, value in activation.items() if isinstance(value, list) and len(value) == 1}
+    own = GroupReader({"activation": single}, reader.notices)
+    fields: Fields = {"asymmetric_activations": own.as_flag("activation", "asymmetric")}
+    if {"calibration_type", "max_percentile"} & activation.keys() - single.keys():
         fields["calibration_method"] = "search"
     elif activation:
-        fields |= _method_settings(
-            own.as_text("activation", "calibration_type"),
-            own.as_number("activation", "max_percentile"),
-            own.as_flag("activation", "per_channel") if not isinstance(activation.get("per_channel"), list) else None,
-            own,
-            inert,
-        )
-    if "asymmetric" in activation and not isinstance(activation["asymmetric"], list):
-        fields["asymmetric_activations"] = own.as_flag("activation", "asymmetric")
-    if own.groups["weight"].get("bias_correction"):
+        fields |= _method_settings(own, "activation", inert)
+    if _quant_part(model, "weight", reader).get("bias_correction"):
         fields["bias_correction"] = True
     fields["activation_bits"] = _bits_of_type(model.get("all_node_type"))
     fields["output_bits"] = _bits_of_type(model.get("model_output_type"))
@@ -375,10 +356,6 @@ def _bits_of_type(kind: object) -> int | None:
 def _each(text: str | None) -> list[str]:
     """Parts between semicolons."""
     return [part.strip() for part in (text or "").split(";") if part.strip()]
-
-
-def _as_list(value: object) -> Sequence[object]:
-    return value if isinstance(value, list) else [] if value is None else [value]
 
 
 def _is_none(part: object) -> bool:
