@@ -9,13 +9,14 @@ import io
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
 from quantmedic.collectors.from_settings.inc_config import TOOLCHAIN, imported_config
 from quantmedic.collectors.toolchain_files.formats import Format, Imported
-from quantmedic.collectors.toolchain_files.settings_files import read_text
+from quantmedic.collectors.toolchain_files.settings_files import parse_yaml, read_text
 from quantmedic.collectors.toolchain_files.values import mapping
 from quantmedic.engine.case.facts import ReportedFacts, SettingsFacts
 from quantmedic.engine.errors import DataError
@@ -37,8 +38,6 @@ WEIGHTS = {
 _STAMP = re.compile(r"^.*?\[(?:INFO|WARNING|DEBUG)\](?:\[[^\]]*\])? ?")
 _TITLES = {"Activations summary": ACTIVATIONS, "Weights summary": WEIGHTS}
 _TITLE = re.compile(r"^\|\s*(Activations summary|Weights summary)\s*\|$")
-_OPTION = re.compile(r"^(?:'(?P<key>[^']*)': )?(?P<value>.*?),?$")
-_WORDS = {"None": None, "True": True, "False": False}
 
 
 @dataclass(frozen=True)
@@ -85,7 +84,7 @@ def read_log(path: Path) -> Imported:
     """
     lines = [_STAMP.sub("", line).rstrip() for line in read_text(path).splitlines()]
     parts = list(_tables(lines, path))
-    parts += [imported_config(config, path.name) for config in _printed_configs(lines)[-1:]]
+    parts += [imported_config(config, path.name) for config in list(_printed_configs(lines))[-1:]]
     if not parts:
         notice = "the log holds neither the tables of a diagnosis nor the configuration"
         return Imported(settings=SettingsFacts(toolchain=TOOLCHAIN), notices=(notice,))
@@ -170,48 +169,23 @@ def _cell_number(row: _Row, column: str) -> float:
         raise DataError("a number is expected", where=f"{row.place}: {column}: {row.cells[column][:80]!r}") from error
 
 
-def _printed_configs(lines: Sequence[str]) -> list[Mapping[object, object]]:
-    """Configurations as they are printed when quantization starts: one option a line, nested by brackets."""
-    found = []
+def _printed_configs(lines: Sequence[str]) -> Iterator[Mapping[object, object]]:
+    """Configurations as they are printed when quantization starts: a mapping in Python's words, an option a line."""
     for number, line in enumerate(lines):
-        if line.strip() == "'PostTrainingQuantConfig': {":
-            options = _bracket_content(
-                iter(text.strip() for text in lines[number + 1 : number + IMPORTED_LAYERS.in_force]), "}"
-            )
-            if isinstance(options, dict):
-                found.append(mapping(options))
-    return found
+        starts = line.strip() == "'PostTrainingQuantConfig': {"
+        if starts and (text := _bracket_content(lines[number + 1 : number + IMPORTED_LAYERS.in_force])):
+            with suppress(DataError):
+                yield mapping(parse_yaml(f"{{{text}}}", "log"))
 
 
-def _bracket_content(lines: Iterator[str], end: str, depth: int = 0) -> dict[str, object] | list[object] | None:
-    """What stands up to the closing bracket; None where the text ends before, or is nested too deeply."""
-    options: dict[str, object] = {}
-    items: list[object] = []
-    for line in lines:
-        if line.rstrip(",") == end:
-            return options if end == "}" else items
-        option = _OPTION.match(line)
-        if option is None:
-            return None
-        value = _option_value(option["value"], lines, depth)
-        if option["key"] is None:
-            items.append(value)
-        else:
-            options[option["key"]] = value
-    return None
-
-
-def _option_value(text: str, lines: Iterator[str], depth: int) -> object:
-    if text in ("{", "["):
-        return _bracket_content(lines, "}" if text == "{" else "]", depth + 1) if depth < 16 else None
-    if text in _WORDS:
-        return _WORDS[text]
-    if text[:1] == text[-1:] == "'":
-        return text[1:-1]
-    try:
-        return int(text) if text.lstrip("-").isdigit() else float(text)
-    except ValueError:
-        return text
+def _bracket_content(lines: Sequence[str]) -> str:
+    """The lines up to the bracket that closes; none where the text ends before."""
+    depth = 1
+    for number, line in enumerate(map(str.strip, lines)):
+        depth += line.endswith(("{", "[")) - (line.rstrip(",") in ("}", "]"))
+        if not depth:
+            return " ".join(map(str.strip, lines[:number]))
+    return ""
 
 
 _LOG_MARKS = (
