@@ -21,6 +21,7 @@ from quantmedic.collectors.from_litert.litert_file import LiteModel
 from quantmedic.collectors.from_litert.litert_graph import LiteRTGraph
 from quantmedic.collectors.measure.models import Runner
 from quantmedic.collectors.native.runs import run_native
+from quantmedic.collectors.pair.feed import feed_error
 from quantmedic.engine.errors import ModelError
 
 Array = NDArray[np.generic]
@@ -76,15 +77,19 @@ class Session:
         Raises:
             ModelError: The model fails on this input; names the file and the interpreter's words.
         """
-        shapes = {self._name(place): f"{array.dtype}{list(array.shape)}" for place, array in feed.items()}
         interpreter = self._take(feed)
+
+        def failure(error: Exception) -> ModelError:
+            named = {self._model.tensors[place].name: array for place, array in feed.items()}
+            return feed_error(f"{self._model.path}: {error_line(error)}", named)
+
         try:
             run_native(lambda: interpreter.run(feed), str(self._model.path))
         except ModelError:
             raise
         except _FAILURES as error:  # one whose run fails is not used again
-            raise self._error(error, shapes) from error
-        shown = Shown(interpreter, wanted, self._free.append, lambda error: self._error(error, shapes))
+            raise failure(error) from error
+        shown = Shown(interpreter, wanted, self._free.append, failure)
         self._shown[threading.get_ident()] = weakref.ref(shown)
         return shown
 
@@ -104,19 +109,6 @@ class Session:
         interpreter = self._make_interpreter()
         run_native(lambda: interpreter.run(feed), str(self._model.path))
         return interpreter.again
-
-    def _name(self, place: int) -> str:
-        return self._model.tensors[place].name
-
-    def _error(self, error: Exception, shapes: Mapping[str, str]) -> ModelError:
-        return ModelError(
-            "the model fails on this data",
-            where=[
-                f"{self._model.path}: {error_line(error)}",
-                f"fed with {', '.join(f'{name} {shape}' for name, shape in shapes.items())}",
-            ],
-            help="do shape, type and preprocessing of the data fit the model?",
-        )
 
     def _take(self, feed: Mapping[int, Array]) -> "_Interpreter":
         """A free interpreter, else the one that this thread still looks at; not one that is far too large."""

@@ -19,6 +19,7 @@ from quantmedic.collectors.measure.host import wants_exact_kernels
 from quantmedic.collectors.measure.memory import is_short, return_free_blocks
 from quantmedic.collectors.measure.outputs import output_difference, same_outputs
 from quantmedic.collectors.native.runs import run_native
+from quantmedic.collectors.pair.feed import feed_error
 from quantmedic.collectors.pair.graph import Tap
 from quantmedic.engine.errors import ModelError
 from quantmedic.engine.output_files import scratch_folder
@@ -169,12 +170,7 @@ def run(session: ort.InferenceSession, names: Sequence[str], feed: Feed, path: P
     except ModelError:
         raise
     except Exception as error:
-        shapes = ", ".join(f"{name} {array.dtype}{list(array.shape)}" for name, array in feed.items())
-        raise ModelError(
-            "the model fails on this data",
-            where=[f"{path}: {error_line(error)}", f"fed with {shapes}"],
-            help="do shape, type and preprocessing of the data fit the model?",
-        ) from error
+        raise feed_error(f"{path}: {error_line(error)}", feed) from error
 
 
 def run_session(session: ort.InferenceSession, names: Sequence[str] | None, feed: Feed, path: Path) -> list[Array]:

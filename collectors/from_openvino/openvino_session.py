@@ -21,6 +21,7 @@ from quantmedic.collectors.from_openvino.openvino_site import Place
 from quantmedic.collectors.measure.host import has_vnni, wants_exact_kernels
 from quantmedic.collectors.measure.models import Runner
 from quantmedic.collectors.native.runs import run_native
+from quantmedic.collectors.pair.feed import feed_error
 from quantmedic.engine.errors import ModelError
 
 if TYPE_CHECKING:
@@ -80,12 +81,7 @@ class Session:
         except ModelError:
             raise
         except _FAILURES as error:
-            shapes = ", ".join(f"{array.dtype}{list(array.shape)}" for array in feed)
-            raise ModelError(
-                "the model fails on this data",
-                where=[f"{self._file.path}: {telling_line(error)}", f"fed with {shapes}"],
-                help="do shape, type and preprocessing of the data fit the model?",
-            ) from error
+            raise feed_error(f"{self._file.path}: {telling_line(error)}", feed) from error
         finally:
             with self._lock:
                 self._free.append(compiled)

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from quantmedic.collectors.data.messages import cause_line, first_line
+from quantmedic.collectors.pair.feed import feed_error
 from quantmedic.engine.errors import ModelError
 
 Array = NDArray[np.generic]
@@ -186,9 +187,4 @@ def _is(part: torch.nn.Module, base: str) -> bool:
 
 def run_error(error: BaseException, what: str, feed: Mapping[str, Array]) -> ModelError:
     """The error of a module that fails on its data."""
-    shapes = ", ".join(f"{name} {array.dtype}{list(array.shape)}" for name, array in feed.items())
-    return ModelError(
-        f"the {what} fails on this data",
-        where=[f"{type(error).__name__}: {first_line(error)[:300]}", f"fed with {shapes}"],
-        help="do shape, type and preprocessing of the data fit the model?",
-    )
+    return feed_error(f"{type(error).__name__}: {first_line(error)[:300]}", feed, what)

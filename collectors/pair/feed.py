@@ -1,6 +1,6 @@
 """Inputs of a graph: what they take, and how a batch is handed to them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.data.model_inputs import InputSpec
 from quantmedic.collectors.pair.graph import Graph, TensorSpec
+from quantmedic.engine.errors import ModelError
 
 Array = NDArray[np.generic]
 
@@ -60,3 +61,14 @@ def _as_taken(array: Array, spec: TensorSpec, graph: Graph) -> Array:
         array = taps[0].quantizer.encode(np.asarray(array, np.float32)).astype(spec.dtype)
     # What has no sample axis comes as a batch of one.
     return array if array.ndim == len(spec.shape or ()) else array.reshape(array.shape[1:])
+
+
+def feed_error(where: str, fed: Mapping[str, Array] | Sequence[Array], what: str = "model") -> ModelError:
+    """The error of a model that fails on what it is fed with; ``where`` is its file with the words of its runtime."""
+    arrays = fed.items() if isinstance(fed, Mapping) else (("", array) for array in fed)
+    shapes = ", ".join(f"{name} {array.dtype}{list(array.shape)}".strip() for name, array in arrays)
+    return ModelError(
+        f"the {what} fails on this data",
+        where=[where, f"fed with {shapes}"],
+        help="do shape, type and preprocessing of the data fit the model?",
+    )
