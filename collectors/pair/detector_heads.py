@@ -1,6 +1,6 @@
 """Heads of detectors, recognized by structure: what the columns of an output are, and what decodes them."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Literal, Protocol
 
 import numpy as np
@@ -86,17 +86,7 @@ def has_shared_sigmoid(graph: Graph, boxes: Sequence[str], scores: str) -> bool:
     op = _before_moves(graph, scores)
     if op is None or op.op_type != "Sigmoid":
         return False
-    made, wanted = set(op.outputs), [*boxes]
-    seen: set[str] = set()
-    while wanted and len(seen) <= MAX_TAIL:
-        name = wanted.pop()
-        if name in made:
-            return True
-        producer = graph.producers.get(name)
-        if name not in seen and producer is not None and producer.op_type not in COMPUTE:
-            seen.add(name)
-            wanted += _activations_of(producer, graph)
-    return False
+    return any(producer is op for _, producer in _walk_back(graph, boxes, _is_layer))
 
 
 def are_queries(graph: Graph, scores: str) -> bool:
@@ -104,17 +94,8 @@ def are_queries(graph: Graph, scores: str) -> bool:
 
     Queries are trained to find each object once: their boxes are not suppressed (Carion et al. 2020).
     """
-    wanted, seen = [scores], set[str]()
-    while wanted and len(seen) <= MAX_TAIL:
-        name = wanted.pop()
-        op = graph.producers.get(name)
-        if op is None or name in seen:
-            continue
-        seen.add(name)
-        if op.op_type in COMPUTE:
-            return op.op_type in _PRODUCTS
-        wanted += _activations_of(op, graph)
-    return False
+    first = next((op for _, op in _walk_back(graph, [scores], _is_layer) if _is_layer(op)), None)
+    return first is not None and first.op_type in _PRODUCTS
 
 
 def _before_moves(graph: Graph, name: str) -> Operator | None:
@@ -131,19 +112,15 @@ def decoder_of(graph: Graph, output: str) -> tuple[str, ...]:
     The expectation over the bins of a box's side (DFL), a convolution or product with 0, 1, 2 …, belongs to them.
     Empty where there are none, or very many.
     """
-    found: dict[int, Operator] = {}
-    made: set[str] = set()
-    wanted = [output]
-    while wanted and len(found) <= MAX_TAIL:
-        name = wanted.pop()
-        op = graph.producers.get(name)
-        if op is not None and op.op_type in COMPUTE and not _counts_bins(graph, op):
-            made.add(name)
-        elif op is not None and op.index not in found:
-            found[op.index] = op
-            wanted += _activations_of(op, graph)
-    if len(found) > MAX_TAIL:
+
+    def is_end(op: Operator) -> bool:
+        return _is_layer(op) and not _counts_bins(graph, op)
+
+    before = list(_walk_back(graph, [output], is_end))
+    if len(before) > MAX_TAIL:
         return ()
+    made = {name for name, op in before if is_end(op)}
+    found = {op.index: op for _, op in before if not is_end(op)}
     names = []
     for index in sorted(found):
         # What is made of shapes alone, such as the places of the cells, decodes nothing.
@@ -151,6 +128,26 @@ def decoder_of(graph: Graph, output: str) -> tuple[str, ...]:
             made.update(found[index].outputs)
             names.append(found[index].name)
     return tuple(names)
+
+
+def _walk_back(
+    graph: Graph, tensors: Sequence[str], is_end: Callable[[Operator], bool]
+) -> Iterator[tuple[str, Operator]]:
+    """Tensors before these, with the operators that write them, up to such as end the way; no more than a few."""
+    wanted, seen = [*tensors], set[str]()
+    while wanted and len(seen) <= MAX_TAIL:
+        name = wanted.pop()
+        op = graph.producers.get(name)
+        if op is None or name in seen:
+            continue
+        seen.add(name)
+        yield name, op
+        if not is_end(op):
+            wanted += _activations_of(op, graph)
+
+
+def _is_layer(op: Operator) -> bool:
+    return op.op_type in COMPUTE
 
 
 def _activations_of(op: Operator, graph: Graph) -> list[str]:
