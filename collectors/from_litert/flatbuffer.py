@@ -6,8 +6,10 @@ or would grow to a multiple of it, is damage.
 """
 
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -32,79 +34,139 @@ _READ_EXTRA = 1 << 20
 _INSIDE = 1
 
 
+#: Bits of one value, by the schema's name of the type. Text, resources and variants have no size of their own.
+BITS: Mapping[str, int] = {
+    "FLOAT32": 32,
+    "FLOAT16": 16,
+    "BFLOAT16": 16,
+    "FLOAT64": 64,
+    "FLOAT8_E4M3FN": 8,
+    "FLOAT8_E5M2": 8,
+    "INT2": 2,
+    "INT4": 4,
+    "INT8": 8,
+    "INT16": 16,
+    "INT32": 32,
+    "INT64": 64,
+    "UINT4": 4,
+    "UINT8": 8,
+    "UINT16": 16,
+    "UINT32": 32,
+    "UINT64": 64,
+    "BOOL": 8,
+    "COMPLEX64": 64,
+    "COMPLEX128": 128,
+    "STRING": 0,
+    "RESOURCE": 0,
+    "VARIANT": 0,
+}
+
+
 class Damaged(Exception):
     """A file contradicts itself; the message names the part."""
 
 
 @dataclass(frozen=True)
-class RawBlocks:
-    """Places of the tensors that hold scales and zero points of blocks; -1 for none."""
-
-    scales: int
-    zero_points: int
-    size: int
-
-
-@dataclass(frozen=True)
 class RawGrid:
-    """Quantization of a tensor as it stands in the file."""
+    """Quantization of a tensor as it stands in the file.
+
+    Attributes:
+        scale: Scales of the tensor or of its channels.
+        zero_point: Their zero points.
+        dimension: Axis of the channels.
+        block_size: Values of a block, where blocks have scales of their own; 0 without.
+        block_scales: Place of the tensor that holds these.
+        block_zero_points: Place of the tensor that holds their zero points; below 1 for none.
+        is_other: It is quantized in a way that is not known here.
+    """
 
     scale: NDArray[np.float32]
     zero_point: NDArray[np.int64]
     dimension: int
-    blocks: RawBlocks | None = None
+    block_size: int | None = None
+    block_scales: int = -1
+    block_zero_points: int = -1
     is_other: bool = False
 
 
 @dataclass(frozen=True)
 class RawTensor:
-    """``signature`` has -1 where a side depends on the data; None where the file has none."""
+    """A tensor as it stands in the file.
+
+    ``kind`` is its type by the schema's name, ``signature`` has -1 where a side depends on the data and is None where
+    the file has none, ``content`` are the bytes of its buffer, None for one that is computed.
+    """
 
     name: str
-    code: int
+    kind: str
     shape: tuple[int, ...]
     signature: tuple[int, ...] | None
     buffer: int
+    content: Bytes | None
     grid: RawGrid | None
     is_variable: bool
     is_sparse: bool
     is_external: bool
 
+    @property
+    def sides(self) -> tuple[int | None, ...]:
+        """Its shape; None for a side that depends on the data."""
+        signature = self.signature if self.content is None else None
+        return tuple(None if side < 0 else side for side in signature or self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of its values."""
+        return prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes it takes in the interpreter, whose codes of fewer than 8 bits are packed."""
+        return -(-self.size * BITS[self.kind] // 8)
+
+    @property
+    def is_there(self) -> bool:
+        """It can be read before any operator has run."""
+        return self.content is not None or self.is_variable or self.is_external or not self.size
+
 
 @dataclass(frozen=True)
-class RawOperator:
-    code: int
+class LiteOperator:
+    """One operator: ``kind`` by the schema's name, such as CONV_2D, or the name of a custom operator.
+
+    ``inputs`` are places of tensors, -1 for one that is left out. ``options`` are the schema's, names in its spelling
+    (strideH, fusedActivationFunction), enumerations as numbers.
+    """
+
+    index: int
+    kind: str
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
-    intermediates: tuple[int, ...]
-    options: Attributes
+    options: Attributes = field(default_factory=Attributes)
+    is_custom: bool = False
+    intermediates: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
 class RawGraph:
     name: str
     tensors: tuple[RawTensor, ...]
-    operators: tuple[RawOperator, ...]
+    operators: tuple[LiteOperator, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class RawSignature:
-    name: str
-    graph: int
-    tensors: tuple[int, ...]
-
-
-@dataclass(frozen=True)
 class RawModel:
-    """``codes`` are builtin operators and the name of a custom one; ``buffers`` bytes, None where empty."""
-
-    codes: tuple[tuple[int, str], ...]
     graphs: tuple[RawGraph, ...]
-    buffers: tuple[Bytes | None, ...] = field(repr=False)
-    signatures: tuple[RawSignature, ...]
     description: str
+
+
+def check_places(places: Iterable[int], count: int, what: str) -> None:
+    """Raise ``Damaged`` where a place is not below the count."""
+    for place in places:
+        if not 0 <= place < count:
+            raise Damaged(f"{what} names place {place} of {count}")
 
 
 def read_raw(content: bytes) -> RawModel:
@@ -128,29 +190,38 @@ def schema() -> Table:
     return schema_py_generated
 
 
+@cache
+def names_by_number(enumeration: str) -> Mapping[int, str]:
+    """Names of an enumeration of the schema by number."""
+    numbers = vars(getattr(schema(), enumeration))
+    return {number: name for name, number in numbers.items() if isinstance(number, int)}
+
+
 class _Reader:
     """Walks the tables of one file and counts what it reads."""
 
     def __init__(self, content: bytes) -> None:
         self.content = content
+        self.codes: list[tuple[int, str]] = []
+        self.buffers: list[Bytes | None] = []
         self.tables = _MAX_TABLES
         self.bytes = len(content) * _READ_TIMES + _READ_EXTRA
 
     def model(self, model: Table) -> RawModel:
-        codes = [
-            self._code(one) for one in self._tables("operator codes", model.OperatorCodesLength, model.OperatorCodes)
-        ]
-        buffers = [self._buffer(one) for one in self._tables("buffers", model.BuffersLength, model.Buffers)]
+        for one in self._tables("operator codes", model.OperatorCodesLength, model.OperatorCodes):
+            self.codes.append(self._code(one))
+        for one in self._tables("buffers", model.BuffersLength, model.Buffers):
+            self.buffers.append(self._buffer(one))
         graphs = [self._graph(one) for one in self._tables("subgraphs", model.SubgraphsLength, model.Subgraphs)]
-        signatures = [
-            self._signature(one) for one in self._tables("signatures", model.SignatureDefsLength, model.SignatureDefs)
-        ]
+        if not graphs:
+            raise Damaged("it has no subgraph")
+        for one in self._tables("signatures", model.SignatureDefsLength, model.SignatureDefs):
+            self._check_signature(one, graphs)
         for one in self._tables("metadata", model.MetadataLength, model.Metadata):
             name = self._text(one, 4, "the name of an entry of metadata")
-            if int(one.Buffer()) >= len(buffers):
-                raise Damaged(f"metadata {name!r} names buffer {one.Buffer()} of {len(buffers)}")
-        description = self._text(model, 10, "the description")
-        return RawModel(tuple(codes), tuple(graphs), tuple(buffers), tuple(signatures), description)
+            if int(one.Buffer()) >= len(self.buffers):
+                raise Damaged(f"metadata {name!r} names buffer {one.Buffer()} of {len(self.buffers)}")
+        return RawModel(tuple(graphs), self._text(model, 10, "the description"))
 
     def _code(self, code: Table) -> tuple[int, str]:
         # A newer file holds 127 in the deprecated field, an older one nothing in the other: the larger one counts.
@@ -172,7 +243,8 @@ class _Reader:
     def _graph(self, graph: Table) -> RawGraph:
         name = self._text(graph, 12, "the name of a subgraph")
         tensors = [self._tensor(one) for one in self._tables("tensors", graph.TensorsLength, graph.Tensors)]
-        operators = [self._operator(one) for one in self._tables("operators", graph.OperatorsLength, graph.Operators)]
+        found = self._tables("operators", graph.OperatorsLength, graph.Operators)
+        operators = [self._operator(index, one) for index, one in enumerate(found)]
         inputs, outputs = self._numbers(graph.InputsAsNumpy()), self._numbers(graph.OutputsAsNumpy())
         return RawGraph(name, tuple(tensors), tuple(operators), inputs, outputs)
 
@@ -181,12 +253,18 @@ class _Reader:
         signature = None if tensor.ShapeSignatureIsNone() else self._numbers(tensor.ShapeSignatureAsNumpy())
         for variant in self._tables("variants", tensor.VariantTensorsLength, tensor.VariantTensors):
             self._numbers(variant.ShapeAsNumpy())
+        kind = names_by_number("TensorType").get(int(tensor.Type()), str(tensor.Type()))
+        if kind not in BITS:
+            raise Damaged(f"tensor {name!r} has type {kind}, which is not known")
+        buffer = int(tensor.Buffer())
+        check_places((buffer,), len(self.buffers), f"tensor {name!r}")
         return RawTensor(
             name,
-            int(tensor.Type()),
+            kind,
             self._numbers(tensor.ShapeAsNumpy()),
             signature or None,
-            int(tensor.Buffer()),
+            buffer,
+            self.buffers[buffer] if buffer else None,
             self._grid(tensor.Quantization()),
             bool(tensor.IsVariable()),
             self._is_sparse(tensor.Sparsity()),
@@ -202,13 +280,14 @@ class _Reader:
         self._charge(scale.nbytes + zero_point.nbytes)
         kind, known = int(found.DetailsType()), schema().QuantizationDetails
         details = schema().QuantizationDetailsCreator(kind, found.Details()) if kind else None
-        blocks = None
+        blocks: tuple[int | None, int, int] = (None, -1, -1)
         if kind == known.BlockwiseQuantization and details is not None:
-            blocks = RawBlocks(int(details.scales), int(details.zeroPoints), int(details.blockSize))
+            blocks = int(details.blockSize), int(details.scales), int(details.zeroPoints)
         # The runtime gives 0 for a vector that is missing.
         scale = scale if found.ScaleLength() else np.empty(0, scale.dtype)
         zero_point = zero_point if found.ZeroPointLength() else np.empty(0, zero_point.dtype)
-        return RawGrid(scale, zero_point, int(found.QuantizedDimension()), blocks, bool(kind) and blocks is None)
+        is_other = bool(kind) and blocks[0] is None
+        return RawGrid(scale, zero_point, int(found.QuantizedDimension()), *blocks, is_other)
 
     def _is_sparse(self, found: Table) -> bool:
         if found is None:
@@ -219,7 +298,15 @@ class _Reader:
             schema().DimensionMetadataT.InitFromObj(dimension)
         return True
 
-    def _operator(self, operator: Table) -> RawOperator:
+    def _operator(self, index: int, operator: Table) -> LiteOperator:
+        check_places((int(operator.OpcodeIndex()),), len(self.codes), f"operator {index}")
+        code, custom = self.codes[int(operator.OpcodeIndex())]
+        kind = names_by_number("BuiltinOperator").get(code)
+        if kind is None:
+            raise Damaged(f"operator {index} is builtin operator {code}, which this ai-edge-litert does not know")
+        is_custom = kind == "CUSTOM"
+        if is_custom and not custom:
+            raise Damaged(f"operator {index} is a custom operator without a name")
         operator.CustomOptionsAsNumpy()
         operator.MutatingVariableInputsAsNumpy()
         self._outside(
@@ -228,12 +315,14 @@ class _Reader:
         create, create_newer = schema().BuiltinOptionsCreator, schema().BuiltinOptions2Creator
         options = Attributes(self._options(create(operator.BuiltinOptionsType(), operator.BuiltinOptions())))
         options.update(self._options(create_newer(operator.BuiltinOptions2Type(), operator.BuiltinOptions2())))
-        return RawOperator(
-            int(operator.OpcodeIndex()),
+        return LiteOperator(
+            index,
+            custom if is_custom else kind,
             self._numbers(operator.InputsAsNumpy()),
             self._numbers(operator.OutputsAsNumpy()),
-            self._numbers(operator.IntermediatesAsNumpy()),
             options,
+            is_custom,
+            self._numbers(operator.IntermediatesAsNumpy()),
         )
 
     def _options(self, options: object | None) -> dict[str, Attribute]:
@@ -251,16 +340,15 @@ class _Reader:
             return value.decode()
         return value if isinstance(value, int | float | str) else None
 
-    def _signature(self, signature: Table) -> RawSignature:
-        tensors = []
+    def _check_signature(self, signature: Table, graphs: Sequence[RawGraph]) -> None:
+        what = f"signature {self._text(signature, 8, 'the name of a signature')}"
+        check_places((int(signature.SubgraphIndex()),), len(graphs), what)
         for one in [
             *self._tables("inputs of a signature", signature.InputsLength, signature.Inputs),
             *self._tables("outputs of a signature", signature.OutputsLength, signature.Outputs),
         ]:
             self._text(one, 4, "a name in a signature")
-            tensors.append(int(one.TensorIndex()))
-        name = self._text(signature, 8, "the name of a signature")
-        return RawSignature(name, int(signature.SubgraphIndex()), tuple(tensors))
+            check_places((int(one.TensorIndex()),), len(graphs[int(signature.SubgraphIndex())].tensors), what)
 
     def _tables(self, what: str, length: Callable[[], int], item: Callable[[int], Table]) -> Iterable[Table]:
         count = int(length())

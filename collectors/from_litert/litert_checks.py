@@ -1,41 +1,25 @@
 """What a LiteRT model must keep to, so that the interpreter, which trusts its files, does not crash on it."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
 from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
 
-from quantmedic.collectors.from_litert.flatbuffer import Bytes, Damaged, RawGraph, RawModel, RawOperator, RawTensor
+from quantmedic.collectors.from_litert.flatbuffer import (
+    BITS,
+    Bytes,
+    Damaged,
+    LiteOperator,
+    RawGraph,
+    RawModel,
+    RawTensor,
+    check_places,
+)
 from quantmedic.collectors.pair.graph import Attributes
 from quantmedic.collectors.pair.quantizer import Quantizer
 
-#: Bits of one value, by the schema's name of the type. Text, resources and variants have no size of their own.
-BITS: Mapping[str, int] = {
-    "FLOAT32": 32,
-    "FLOAT16": 16,
-    "BFLOAT16": 16,
-    "FLOAT64": 64,
-    "FLOAT8_E4M3FN": 8,
-    "FLOAT8_E5M2": 8,
-    "INT2": 2,
-    "INT4": 4,
-    "INT8": 8,
-    "INT16": 16,
-    "INT32": 32,
-    "INT64": 64,
-    "UINT4": 4,
-    "UINT8": 8,
-    "UINT16": 16,
-    "UINT32": 32,
-    "UINT64": 64,
-    "BOOL": 8,
-    "COMPLEX64": 64,
-    "COMPLEX128": 128,
-    "STRING": 0,
-    "RESOURCE": 0,
-    "VARIANT": 0,
-}
 #: Whether codes of a type have a sign.
 SIGNED: Mapping[str, bool] = {
     **dict.fromkeys(("INT2", "INT4", "INT8", "INT16", "INT32", "INT64"), True),
@@ -74,13 +58,6 @@ _SUM_SHIFT: Mapping[int, int] = {8: 20, 16: 15}
 _SOFTMAX_SHIFT = 26
 
 
-def check_places(places: Iterable[int], count: int, what: str) -> None:
-    """Raise ``Damaged`` where a place is not below the count."""
-    for place in places:
-        if not 0 <= place < count:
-            raise Damaged(f"{what} names place {place} of {count}")
-
-
 def check_shape(tensor: RawTensor, what: str) -> None:
     """Raise ``Damaged`` where a side is negative, or the tensor is larger than the kernels count."""
     if len(tensor.shape) > _MAX_RANK or min(tensor.shape, default=0) < 0 or prod(tensor.shape) >= _MAX_SIZE:
@@ -97,8 +74,9 @@ def check_memory(sizes: Iterable[int]) -> None:
         raise Damaged(f"its tensors take {total / 2**30:.0f} GiB")
 
 
-def check_content(tensor: RawTensor, kind: str, content: Bytes | None, expected: int, what: str) -> None:
+def check_content(tensor: RawTensor, what: str) -> None:
     """Raise ``Damaged`` where the buffer of a constant is not as large as its shape and type say."""
+    kind, content = tensor.kind, tensor.content
     if content is None:
         return
     if tensor.is_variable:
@@ -106,8 +84,8 @@ def check_content(tensor: RawTensor, kind: str, content: Bytes | None, expected:
     if kind == "STRING":
         _check_text(content, prod(tensor.shape), what)
         return
-    if not tensor.is_sparse and BITS[kind] and content.nbytes != expected:
-        raise Damaged(f"{what} has {content.nbytes} bytes where its shape and type say {expected}")
+    if not tensor.is_sparse and BITS[kind] and content.nbytes != tensor.nbytes:
+        raise Damaged(f"{what} has {content.nbytes} bytes where its shape and type say {tensor.nbytes}")
 
 
 def _check_text(content: Bytes, count: int, what: str) -> None:
@@ -120,9 +98,9 @@ def _check_text(content: Bytes, count: int, what: str) -> None:
         raise Damaged(f"{what} holds strings outside of its buffer")
 
 
-def check_grid(tensor: RawTensor, kind: str, what: str) -> None:
+def check_grid(tensor: RawTensor, what: str) -> None:
     """Raise ``Damaged`` where scales and zero points do not fit the tensor or each other, or are none."""
-    grid = tensor.grid
+    grid, kind = tensor.grid, tensor.kind
     if grid is None or not grid.scale.size:
         return
     if grid.zero_point.size != grid.scale.size:
@@ -167,7 +145,7 @@ def check_order(graph: RawGraph, there: set[int]) -> None:
         raise Damaged(f"the output {graph.tensors[missing[0]].name!r} is never written")
 
 
-def _check_operator(graph: RawGraph, i: int, operator: RawOperator, count: int) -> None:
+def _check_operator(graph: RawGraph, i: int, operator: LiteOperator, count: int) -> None:
     for places in (operator.inputs, operator.outputs, operator.intermediates):
         check_places((place for place in places if place != _LEFT_OUT), count, f"operator {i}")
 
@@ -251,28 +229,10 @@ def check_calls(model: RawModel) -> None:
     ]
     for i, called in enumerate(calls):
         check_places(called, len(calls), f"subgraph {i}")
-    state = [0] * len(calls)
-    for start in range(len(calls)):
-        _check_no_return(start, calls, state)
-
-
-def _check_no_return(start: int, calls: Sequence[Sequence[int]], state: list[int]) -> None:
-    """Walks down from a subgraph: 0 not seen, 1 on the way, 2 done."""
-    way: list[tuple[int, Iterator[int]]] = []
-    if not state[start]:
-        state[start] = 1
-        way.append((start, iter(calls[start])))
-    while way:
-        place, rest = way[-1]
-        below = next((other for other in rest if state[other] != 2), None)
-        if below is None:
-            state[place] = 2
-            way.pop()
-        elif state[below] == 1:
-            raise Damaged(f"subgraph {below} calls itself")
-        else:
-            state[below] = 1
-            way.append((below, iter(calls[below])))
+    try:
+        TopologicalSorter(dict(enumerate(calls))).prepare()
+    except CycleError as error:
+        raise Damaged(f"subgraph {error.args[1][0]} calls itself") from error
 
 
 def _called_subgraphs(options: Attributes) -> Iterator[int]:

@@ -1,8 +1,7 @@
 """A LiteRT model as its file holds it: tensors, operators and constants, checked before anything runs it."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from itertools import count
 from math import prod
 from pathlib import Path
@@ -13,18 +12,18 @@ from numpy.typing import NDArray
 
 from quantmedic.collectors.from_litert.flatbuffer import (
     ACCIDENTS,
+    BITS,
     IDENTIFIER,
     Bytes,
     Damaged,
-    RawBlocks,
+    LiteOperator,
     RawGraph,
-    RawModel,
+    RawGrid,
     RawTensor,
+    check_places,
     read_raw,
-    schema,
 )
 from quantmedic.collectors.from_litert.litert_checks import (
-    BITS,
     SIGNED,
     check_calls,
     check_cast,
@@ -34,11 +33,9 @@ from quantmedic.collectors.from_litert.litert_checks import (
     check_operands,
     check_options,
     check_order,
-    check_places,
     check_shape,
     check_steps,
 )
-from quantmedic.collectors.pair.graph import Attributes
 from quantmedic.collectors.pair.quantizer import Quantizer
 from quantmedic.engine.errors import ModelError
 from quantmedic.engine.input_files import read_bytes, require_regular
@@ -101,22 +98,6 @@ class LiteTensor:
 
 
 @dataclass(frozen=True)
-class LiteOperator:
-    """One operator: ``kind`` by the schema's name, such as CONV_2D, or the name of a custom operator.
-
-    ``inputs`` are places of tensors, -1 for one that is left out. ``options`` are the schema's, names in its spelling
-    (strideH, fusedActivationFunction), enumerations as numbers.
-    """
-
-    index: int
-    kind: str
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
-    options: Attributes = field(default_factory=Attributes)
-    is_custom: bool = False
-
-
-@dataclass(frozen=True)
 class LiteModel:
     """The main graph of a file, its operators in the order of execution."""
 
@@ -173,16 +154,11 @@ def _damage_error(path: Path, detail: str) -> ModelError:
 
 def _model(path: Path, content: bytes) -> LiteModel:
     raw = read_raw(content)
-    if not raw.graphs:
-        raise Damaged("it has no subgraph")
     check_calls(raw)
     notices: list[str] = []
-    read = [_graph(raw, graph, notices if graph is raw.graphs[0] else []) for graph in raw.graphs]
+    read = [_graph(graph, notices if graph is raw.graphs[0] else []) for graph in raw.graphs]
     if rest := [graph.name or f"number {i}" for i, graph in enumerate(raw.graphs) if i]:
         notices.append(f"only the main subgraph is diagnosed, not what it calls: {', '.join(rest)}")
-    for signature in raw.signatures:
-        check_places((signature.graph,), len(raw.graphs), f"signature {signature.name}")
-        check_places(signature.tensors, len(raw.graphs[signature.graph].tensors), f"signature {signature.name}")
     tensors, operators = read[0]
     main = raw.graphs[0]
     return LiteModel(
@@ -190,12 +166,14 @@ def _model(path: Path, content: bytes) -> LiteModel:
     )
 
 
-def _graph(
-    raw: RawModel, graph: RawGraph, notices: list[str]
-) -> tuple[tuple[LiteTensor, ...], tuple[LiteOperator, ...]]:
+def _graph(graph: RawGraph, notices: list[str]) -> tuple[tuple[LiteTensor, ...], tuple[LiteOperator, ...]]:
     """Tensors and operators of one graph, checked."""
-    kinds = _names_by_number("TensorType")
-    stored = [_stored_tensor(raw, tensor, kinds) for tensor in graph.tensors]
+    stored = graph.tensors
+    for tensor in stored:
+        what = f"tensor {tensor.name!r}"
+        check_shape(tensor, what)
+        check_content(tensor, what)
+        check_grid(tensor, what)
     check_memory([one.nbytes for one in stored if one.content is None])
     names = _unique([tensor.name for tensor in graph.tensors])
     data = [_constant(one, name, notices) for one, name in zip(stored, names, strict=True)]
@@ -203,71 +181,28 @@ def _graph(
         LiteTensor(i, names[i], one.kind, one.sides, _tensor_quantizer(one, names[i], stored, data, notices), data[i])
         for i, one in enumerate(stored)
     )
-    operators = tuple(_operators(raw, graph))
     check_order(graph, {i for i, one in enumerate(stored) if one.is_there})
-    for operator in operators:
+    for operator in graph.operators:
         _check_kernel(operator, tensors)
-    return tensors, operators
+    return tensors, graph.operators
 
 
-@dataclass(frozen=True)
-class _Stored:
-    """A tensor with the bytes of its buffer; None for one that is computed."""
-
-    raw: RawTensor
-    kind: str
-    content: Bytes | None
-
-    @property
-    def sides(self) -> tuple[int | None, ...]:
-        signature = self.raw.signature if self.content is None else None
-        return tuple(None if side < 0 else side for side in signature or self.raw.shape)
-
-    @property
-    def size(self) -> int:
-        return prod(self.raw.shape)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes it takes in the interpreter, whose codes of fewer than 8 bits are packed."""
-        return -(-self.size * BITS[self.kind] // 8)
-
-    @property
-    def is_there(self) -> bool:
-        """It can be read before any operator has run."""
-        return self.content is not None or self.raw.is_variable or self.raw.is_external or not self.size
-
-
-def _stored_tensor(raw: RawModel, tensor: RawTensor, kinds: Mapping[int, str]) -> _Stored:
-    what = f"tensor {tensor.name!r}"
-    kind = kinds.get(tensor.code, str(tensor.code))
-    if kind not in BITS:
-        raise Damaged(f"{what} has type {kind}, which is not known")
-    check_shape(tensor, what)
-    check_places((tensor.buffer,), len(raw.buffers), what)
-    content = raw.buffers[tensor.buffer] if tensor.buffer else None
-    found = _Stored(tensor, kind, content)
-    check_content(tensor, kind, content, found.nbytes, what)
-    check_grid(tensor, kind, what)
-    return found
-
-
-def _constant(stored: _Stored, name: str, notices: list[str]) -> Array | None:
+def _constant(stored: RawTensor, name: str, notices: list[str]) -> Array | None:
     """What a constant holds; None, with a notice, where that is not read."""
-    if stored.raw.is_sparse or stored.raw.is_external:
-        where = "stored sparsely" if stored.raw.is_sparse else "stored in another file"
+    if stored.is_sparse or stored.is_external:
+        where = "stored sparsely" if stored.is_sparse else "stored in another file"
         notices.append(f"the constant {name} is {where}: what it holds is not read")
         return None
     dtype = _TYPES.get(stored.kind)
     if stored.content is None:
-        return None if stored.size or dtype is None or not stored.is_there else np.empty(stored.raw.shape, dtype)
+        return None if stored.size or dtype is None or not stored.is_there else np.empty(stored.shape, dtype)
     if dtype is None:
         notices.append(f"the constant {name} is of type {stored.kind}: what it holds is not read")
         return None
-    return _constant_data(stored, dtype).reshape(stored.raw.shape)
+    return _constant_data(stored, dtype).reshape(stored.shape)
 
 
-def _constant_data(stored: _Stored, dtype: str) -> Array:
+def _constant_data(stored: RawTensor, dtype: str) -> Array:
     assert stored.content is not None
     if stored.kind in _PACKED:
         return unpack_codes(stored.content, BITS[stored.kind], stored.size, signed=_PACKED[stored.kind])
@@ -286,14 +221,14 @@ def unpack_codes(content: Bytes, bits: int, size: int, *, signed: bool) -> NDArr
 
 
 def _tensor_quantizer(
-    stored: _Stored, name: str, tensors: Sequence[_Stored], data: Sequence[Array | None], notices: list[str]
+    stored: RawTensor, name: str, tensors: Sequence[RawTensor], data: Sequence[Array | None], notices: list[str]
 ) -> Quantizer | None:
-    grid = stored.raw.grid
+    grid = stored.grid
     if grid is None or stored.kind not in SIGNED:
         return None
     bits, signed = BITS[stored.kind], SIGNED[stored.kind]
-    if grid.blocks is not None:
-        return _block_quantizer(stored, name, grid.blocks, data)
+    if grid.block_size is not None:
+        return _block_quantizer(stored, name, grid, grid.block_size, data)
     if grid.is_other:
         notices.append(f"{name} is quantized in a way that is not known here")
         return None
@@ -305,43 +240,28 @@ def _tensor_quantizer(
     return Quantizer(scale, zero, bits, signed, axis=grid.dimension)
 
 
-def _block_quantizer(stored: _Stored, name: str, blocks: RawBlocks, data: Sequence[Array | None]) -> Quantizer:
+def _block_quantizer(stored: RawTensor, name: str, grid: RawGrid, size: int, data: Sequence[Array | None]) -> Quantizer:
     """The grid of a tensor with a scale for each block along one axis; the shape of the scales tells which."""
-    check_places((blocks.scales,), len(data), f"tensor {name}")
-    check_places((max(blocks.zero_points, 0),), len(data), f"tensor {name}")
-    scale = data[blocks.scales]
-    shape = stored.raw.shape
-    if scale is None or scale.dtype.kind != "f" or blocks.size < 1:
+    check_places((grid.block_scales,), len(data), f"tensor {name}")
+    check_places((max(grid.block_zero_points, 0),), len(data), f"tensor {name}")
+    scale = data[grid.block_scales]
+    shape = stored.shape
+    if scale is None or scale.dtype.kind != "f" or size < 1:
         raise Damaged(f"tensor {name!r} names no scales of its blocks")
     fitting = [
         (axis, target)
         for axis in reversed(range(len(shape)))
-        if prod(target := (*shape[:axis], -(-shape[axis] // blocks.size), *shape[axis + 1 :])) == scale.size
+        if prod(target := (*shape[:axis], -(-shape[axis] // size), *shape[axis + 1 :])) == scale.size
     ]
     if not fitting:
-        raise Damaged(f"tensor {name!r} of shape {shape} has {scale.size} scales for blocks of {blocks.size}")
+        raise Damaged(f"tensor {name!r} of shape {shape} has {scale.size} scales for blocks of {size}")
     axis, target = fitting[0]
-    zero = data[blocks.zero_points] if blocks.zero_points > 0 else None
+    zero = data[grid.block_zero_points] if grid.block_zero_points > 0 else None
     if zero is not None and zero.size != scale.size:
         raise Damaged(f"tensor {name!r} has {scale.size} scales and {zero.size} zero points")
     zeros = np.zeros(target, np.int64) if zero is None else zero.reshape(target).astype(np.int64)
     scales = scale.reshape(target).astype(np.float32)
-    return Quantizer(scales, zeros, BITS[stored.kind], SIGNED[stored.kind], axis=axis, block_size=blocks.size)
-
-
-def _operators(raw: RawModel, graph: RawGraph) -> Iterator[LiteOperator]:
-    names = _names_by_number("BuiltinOperator")
-    for i, operator in enumerate(graph.operators):
-        check_places((operator.code,), len(raw.codes), f"operator {i}")
-        code, custom = raw.codes[operator.code]
-        kind = names.get(code)
-        if kind is None:
-            raise Damaged(f"operator {i} is builtin operator {code}, which this ai-edge-litert does not know")
-        is_custom = kind == "CUSTOM"
-        if is_custom and not custom:
-            raise Damaged(f"operator {i} is a custom operator without a name")
-        kind = custom if is_custom else kind
-        yield LiteOperator(i, kind, operator.inputs, operator.outputs, operator.options, is_custom)
+    return Quantizer(scales, zeros, BITS[stored.kind], SIGNED[stored.kind], axis=axis, block_size=size)
 
 
 def _check_kernel(operator: LiteOperator, tensors: Sequence[LiteTensor]) -> None:
@@ -369,10 +289,3 @@ def _unique(names: Sequence[str]) -> list[str]:
         seen.add(unique)
         found.append(unique)
     return found
-
-
-@cache
-def _names_by_number(enumeration: str) -> Mapping[int, str]:
-    """Names of an enumeration of the schema by number."""
-    numbers = vars(getattr(schema(), enumeration))
-    return {number: name for name, number in numbers.items() if isinstance(number, int)}

@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 from onnx import numpy_helper
 
 from quantmedic.collectors.data.batches import Batch
-from quantmedic.collectors.from_litert.flatbuffer import read_raw
+from quantmedic.collectors.from_litert.flatbuffer import BITS, read_raw
 from quantmedic.collectors.from_litert.functions import DOMAIN
-from quantmedic.collectors.from_litert.litert_checks import BITS
 from quantmedic.collectors.from_litert.litert_file import LiteModel, LiteTensor
 from quantmedic.collectors.from_litert.litert_site import Held
 from quantmedic.collectors.from_litert.litert_translation import Translation
@@ -211,7 +210,7 @@ def write_constants(model: LiteModel, values: Mapping[int, Array]) -> bytes:
     writable = writable_constants(model)
     for place, numbers in values.items():
         tensor = model.tensors[place]
-        buffer = raw.buffers[raw.graphs[0].tensors[place].buffer]
+        buffer = raw.graphs[0].tensors[place].content
         if place not in writable or buffer is None or tensor.data is None:
             raise _refusal(model, place, "shares its bytes with another tensor or is not read")
         packed = _pack(numbers, tensor.kind, tensor.data)

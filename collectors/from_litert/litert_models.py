@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.data.model_inputs import InputSpec
 from quantmedic.collectors.from_litert.first_run import require_survival
-from quantmedic.collectors.from_litert.litert_file import LiteModel, LiteOperator, LiteTensor, read_litert
+from quantmedic.collectors.from_litert.flatbuffer import LiteOperator
+from quantmedic.collectors.from_litert.litert_file import LiteModel, LiteTensor, read_litert
 from quantmedic.collectors.from_litert.litert_graph import LiteRTGraph, graph_of
 from quantmedic.collectors.from_litert.litert_session import Sessions, is_open, takes_batches
 from quantmedic.collectors.from_litert.litert_view import LiteRTView

@@ -9,7 +9,8 @@ import onnx
 from numpy.typing import ArrayLike, NDArray
 from onnx import TensorProto, helper
 
-from quantmedic.collectors.from_litert.litert_file import LiteModel, LiteOperator, LiteTensor
+from quantmedic.collectors.from_litert.flatbuffer import LiteOperator
+from quantmedic.collectors.from_litert.litert_file import LiteModel, LiteTensor
 from quantmedic.collectors.from_translation.onnx_writer import (
     OnnxWriter,
     Untranslatable,
