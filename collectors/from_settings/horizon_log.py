@@ -52,24 +52,16 @@ _BITS = {"int8": 8, "int16": 16}
 _RENAMED = {"BPU march": "march", "input_space&range": "input_space_and_range"}
 
 
-@dataclass(frozen=True)
-class _Row:
-    """One node or output of a table."""
-
-    name: str
-    kind: str | None = None
-    device: str | None = None
-    cosine: float | None = None
-    threshold: float | None = None
-    dtype: str | None = None
+#: What a table says of a node or output, by what its columns hold.
+Cells = Mapping[str, str]
 
 
 @dataclass
 class _Found:
     """What was read so far."""
 
-    nodes: dict[str, _Row] = field(default_factory=dict)
-    outputs: dict[str, _Row] = field(default_factory=dict)
+    nodes: dict[str, Cells] = field(default_factory=dict)
+    outputs: dict[str, Cells] = field(default_factory=dict)
     repeated: dict[str, None] = field(default_factory=dict)
     echo: dict[str, list[str]] = field(default_factory=dict)
     settings: Fields = field(default_factory=dict)
@@ -94,14 +86,14 @@ def read_log(path: Path) -> Imported:
             help="give the whole output of hb_mapper makertbin or hb_compile",
         )
     settings, notices = settings_of(_echoed_groups(found.echo)) if found.echo else settings_of({})
-    kept = {name: row for name, row in found.nodes.items() if name not in found.repeated}
+    kept = {name: cells for name, cells in found.nodes.items() if name not in found.repeated}
     layers = kept or found.outputs
     asymmetric = found.settings.get("asymmetric_activations") or settings.asymmetric_activations
     return Imported(
         settings=settings.model_copy(update=found.settings),
-        inputs={} if asymmetric else dict(_thresholds(kept.values())),
-        layers={name: _node_figures(row) for name, row in layers.items()},
-        layer_types={name: row.kind for name, row in kept.items() if row.kind is not None},
+        inputs={} if asymmetric else dict(_thresholds(kept)),
+        layers={name: _node_figures(cells) for name, cells in layers.items()},
+        layer_types={name: cells["kind"] for name, cells in kept.items() if "kind" in cells},
         notices=(*notices, *_log_notices(found, bool(asymmetric))),
     )
 
@@ -122,7 +114,7 @@ def _read_lines(lines: Iterable[str]) -> _Found:
         elif columns and _RULE.match(said):
             continue
         elif columns and (row := _table_row(said, columns, stamped=stamp is not None)) is not None:
-            _add_row(row, columns[0][1], found)
+            _add_row(*row, columns[0][1], found)
         else:
             columns = []
             echoing = (echoing or bool(_ECHO_BEGINS.search(said))) and not _ECHO_ENDS.search(said)
@@ -140,34 +132,26 @@ def _new_table(columns: list[tuple[int, str]], found: _Found) -> None:
         found.nodes, found.outputs, found.repeated = {}, {}, {}
 
 
-def _table_row(said: str, columns: list[tuple[int, str]], *, stamped: bool) -> _Row | None:
-    """The line as a row of the table; None where the table ended."""
+def _table_row(said: str, columns: list[tuple[int, str]], *, stamped: bool) -> tuple[str, Cells] | None:
+    """The line as a row of the table, its name first; None where the table ended."""
     if columns[0][0] < 0:
         if not said.strip().startswith("|"):
             return None
         cells = [cell.strip() for cell in said.strip().strip("|").split("|")]
         values = dict(zip((name for _, name in columns), cells, strict=False))
-        return _as_row(values, columns[0][1]) if len(cells) == len(columns) else None
+        return _named_cells(values, columns[0][1]) if len(cells) == len(columns) else None
     cells_at = [(cell.start(), cell[0]) for cell in _CELL.finditer(said)]
     if stamped or len(cells_at) < 2:
         return None
     values = {min(columns, key=lambda column: abs(column[0] - start))[1]: text for start, text in cells_at}
-    return _as_row(values, columns[0][1])
+    return _named_cells(values, columns[0][1])
 
 
-def _as_row(values: Mapping[str, str], first: str) -> _Row | None:
+def _named_cells(values: Mapping[str, str], first: str) -> tuple[str, Cells] | None:
     name = values.get(first, "")
-    cells = {_meaning(column): text for column, text in values.items() if text not in ("", "--")}
-    if not name or not cells.keys() - {""}:
-        return None
-    return _Row(
-        name,
-        cells.get("kind"),
-        cells.get("device", "").upper() or None,
-        _cosine(cells.get("quantized cosine") or cells.get("cosine")),
-        _printed_number(cells.get("threshold")),
-        _compute_type(cells.get("dtype")),
-    )
+    known = ((_meaning(column), text) for column, text in values.items() if text not in ("", "--"))
+    cells = {meaning: text for meaning, text in known if meaning}
+    return (name, cells) if name and cells else None
 
 
 def _meaning(column: str) -> str:
@@ -181,12 +165,12 @@ def _meaning(column: str) -> str:
     return "cosine" if "cosine" in low else ""
 
 
-def _add_row(row: _Row, first: str, found: _Found) -> None:
-    rows = found.nodes if first == "Node" and (row.kind or row.device) else found.outputs
-    if rows is found.nodes and row.name in rows and found.tables:
+def _add_row(name: str, cells: Cells, first: str, found: _Found) -> None:
+    rows = found.nodes if first == "Node" and cells.keys() & {"kind", "device"} else found.outputs
+    if rows is found.nodes and name in rows and found.tables:
         # Long names are cut at their beginning, so that several nodes may come to have one.
-        found.repeated[row.name] = None
-    rows[row.name] = row
+        found.repeated[name] = None
+    rows[name] = cells
 
 
 def _echo(said: str, found: _Found) -> None:
@@ -255,16 +239,21 @@ def _echoed_value(key: str, values: list[str]) -> object:
     return ";".join(values) if key in KEYS["input_parameters"] else values[0]
 
 
-def _thresholds(rows: Iterable[_Row]) -> Iterator[tuple[str, RecordedFacts]]:
+def _thresholds(nodes: Mapping[str, Cells]) -> Iterator[tuple[str, RecordedFacts]]:
     """Symmetric ranges of what the nodes read first; that of the preprocessing node is of pixels."""
-    for row in rows:
-        if row.threshold and _PREPROCESSES not in (row.kind or "").lower():
-            bits = _BITS.get(row.dtype or "")
-            yield row.name, RecordedFacts(low=-row.threshold, high=row.threshold, bits=bits, symmetric=True)
+    for name, cells in nodes.items():
+        threshold = _printed_number(cells.get("threshold"))
+        if threshold and _PREPROCESSES not in cells.get("kind", "").lower():
+            bits = _BITS.get(_compute_type(cells.get("dtype")) or "")
+            yield name, RecordedFacts(low=-threshold, high=threshold, bits=bits, symmetric=True)
 
 
-def _node_figures(row: _Row) -> ReportedFacts:
-    return ReportedFacts(cosine=row.cosine, device=row.device, dtype=row.dtype)
+def _node_figures(cells: Cells) -> ReportedFacts:
+    return ReportedFacts(
+        cosine=_cosine(cells.get("quantized cosine") or cells.get("cosine")),
+        device=cells.get("device", "").upper() or None,
+        dtype=_compute_type(cells.get("dtype")),
+    )
 
 
 def _log_notices(found: _Found, asymmetric: bool) -> Iterator[str]:
