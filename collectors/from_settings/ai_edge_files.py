@@ -16,6 +16,7 @@ from quantmedic.collectors.toolchain_files.values import (
     Schema,
     flag,
     keys_of,
+    left_out,
     number,
     numbers,
     table,
@@ -107,8 +108,7 @@ def _read_result(path: Path) -> Imported:
         found[name] = RecordedFacts(low=min(lows), high=max(highs))
     if not found:
         raise DataError("the calibration result holds no ranges", where=str(path))
-    notices = (f"tensors without a readable range: {len(left)}, first {left[0]}",) if left else ()
-    return Imported(tensors=found, notices=notices)
+    return Imported(tensors=found, notices=left_out("tensors without a readable range", left))
 
 
 def _is_comparison(name: str, text: str) -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from quantmedic.collectors.toolchain_files.formats import Format, Imported, Requests
 from quantmedic.collectors.toolchain_files.settings_files import read_json
-from quantmedic.collectors.toolchain_files.values import flag, grid, number, numbers, table, whole
+from quantmedic.collectors.toolchain_files.values import flag, grid, left_out, number, numbers, table, whole
 from quantmedic.engine.case.facts import RecordedFacts, SettingsFacts
 from quantmedic.engine.errors import DataError
 
@@ -58,11 +58,9 @@ def _read_encodings(path: Path) -> Imported:
     left = [name for name in activations if name not in recorded and name not in floats and name not in asked]
     args = table(content.get("quantizer_args"))
     settings = _shared_settings(args, list(activations.values()), list(parameters.values()))
-    notices = [f"encodings of weights and biases, of which only bits and axes are used: {len(parameters)}"]
-    notices += [f"encodings that cannot be read: {len(left)}, first {left[0]}"] if left else []
+    used = f"encodings of weights and biases, of which only bits and axes are used: {len(parameters)}"
     method = settings.calibration_method
     recorded = {name: facts.model_copy(update={"method": method}) for name, facts in recorded.items()}
-    notices = notices if parameters else notices[1:]
     return Imported(
         settings=settings,
         tensors=recorded,
@@ -71,7 +69,7 @@ def _read_encodings(path: Path) -> Imported:
         requests=Requests(
             bits=asked, weight_bits={name: bits for name, own in parameters.items() if (bits := _bits(own))}
         ),
-        notices=tuple(notices),
+        notices=(*([used] if parameters else []), *left_out("encodings that cannot be read", left)),
     )
 
 
@@ -188,7 +186,7 @@ def _read_version_2(content: Mapping[str, object], path: Path) -> Imported:
             left.append(str(name))
     if not found and not asked:
         raise DataError("the encodings file holds no encodings that can be read", where=str(path))
-    notices = (f"encodings that cannot be read: {len(left)}, first {left[0]}",) if left else ()
+    notices = left_out("encodings that cannot be read", left)
     recorded = {name: facts.bits for name, facts in found.items() if facts.bits is not None}
     requests = Requests(bits=asked, weight_bits=recorded)
     return Imported(tensors=found, floats=tuple(left), parameters=single, requests=requests, notices=notices)

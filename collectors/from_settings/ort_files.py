@@ -18,6 +18,7 @@ from quantmedic.collectors.toolchain_files.values import (
     flag,
     grid,
     keys_of,
+    left_out,
     number,
     table,
     unknown_keys,
@@ -139,7 +140,7 @@ def _read_cache(path: Path) -> Imported:
     method = METHODS.get(str(word).rpartition(".")[2])
     settings = SettingsFacts(calibration_method=method, smooth_quant=flag(content.get("smooth_quant")))
     recorded, left = _ranges_by_tensor(tensors, method)
-    return Imported(settings=settings, tensors=recorded, notices=_unread_tensors(left))
+    return Imported(settings=settings, tensors=recorded, notices=left_out("tensors without a readable range", left))
 
 
 def _is_ort_table(name: str, text: str) -> bool:
@@ -150,7 +151,7 @@ def _read_ort_table(path: Path) -> Imported:
     recorded, left = _ranges_by_tensor(table(read_json(path)), None)
     if not recorded:
         raise DataError("the calibration table holds no ranges", where=str(path))
-    return Imported(tensors=recorded, notices=_unread_tensors(left))
+    return Imported(tensors=recorded, notices=left_out("tensors without a readable range", left))
 
 
 def _ranges_by_tensor(tensors: Mapping[str, object], method: str | None) -> tuple[dict[str, RecordedFacts], list[str]]:
@@ -172,12 +173,6 @@ def _scalar(value: object) -> float | None:
     while isinstance(value, list) and len(value) == 1:
         value = value[0]
     return number(value)
-
-
-def _unread_tensors(names: list[str]) -> tuple[str, ...]:
-    if not names:
-        return ()
-    return (f"tensors without a readable range: {len(names)}, first {names[0]}",)
 
 
 def _is_lossy(name: str, text: str) -> bool:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from quantmedic.collectors.toolchain_files.formats import Format, Imported
 from quantmedic.collectors.toolchain_files.settings_files import read_text
+from quantmedic.collectors.toolchain_files.values import left_out
 from quantmedic.engine.case.facts import RecordedFacts, SettingsFacts
 from quantmedic.engine.errors import DataError
 
@@ -52,11 +53,10 @@ def _read_cache(path: Path) -> Imported:
         )
     if not found:
         raise DataError("the calibration cache holds no scales", where=str(path))
-    notices = (f"tensors without a usable scale: {len(left)}, first {left[0]}",) if left else ()
     settings = SettingsFacts(
         calibration_method=method, activation_bits=8, asymmetric_activations=False, per_channel_activations=False
     )
-    return Imported(settings=settings, tensors=found, notices=notices)
+    return Imported(settings=settings, tensors=found, notices=left_out("tensors without a usable scale", left))
 
 
 FORMATS = (Format("TensorRT calibration cache", "NVIDIA ModelOpt", _is_tensorrt_cache, _read_cache, lists_all=True),)

@@ -1,7 +1,7 @@
 """Values of foreign files: checked, and read as what they should be. Files are read as ``object``; these narrow it."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from quantmedic.collectors.data.messages import did_you_mean
 from quantmedic.engine.case.facts import RecordedFacts
@@ -69,6 +69,11 @@ def words(value: object) -> tuple[str, ...] | None:
     if not isinstance(value, list) or not value or not all(isinstance(item, str) for item in value):
         return None
     return tuple(value)
+
+
+def left_out(what: str, names: Sequence[str]) -> tuple[str, ...]:
+    """The notice of what could not be read, with the first of these; none without any."""
+    return (f"{what}: {len(names)}, first {names[0]}",) if names else ()
 
 
 def keys_of(text: str) -> Schema:
