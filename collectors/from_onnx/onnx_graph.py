@@ -40,6 +40,10 @@ class OnnxGraph(Graph):
         """Other values can be kept in the constant of this name; of an empty name: in a new constant."""
         return name not in self.input_gains
 
+    def decode_output(self, name: str, array: NDArray[np.generic]) -> NDArray[np.float32]:
+        """Real values of an output."""
+        return np.asarray(array, np.float32)
+
     def append(self, node: onnx.NodeProto, op_type: str, inputs: list[str]) -> None:
         """Add an operator of this type at the end; ``inputs`` are roots and constants."""
         outputs = [name for name in node.output if name]

@@ -46,6 +46,7 @@ from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import ModelError
 
 Array = NDArray[np.generic]
+Float32 = NDArray[np.float32]
 #: Kernels that only round differently add less noise than quantization itself: more is looked into.
 _WORTH_A_LOOK = 1.0
 #: Settings of onnxruntime, the fastest first, and what a session is made with to try them; and what is left to do.
@@ -56,16 +57,82 @@ _WAYS_OUT = {
 _LAST_WAY_OUT = "graph_optimization_level = ORT_DISABLE_ALL"
 
 
+def graph_runner(
+    graph: OnnxGraph,
+    names: Sequence[str],
+    threads: int,
+    *,
+    changed: onnx.ModelProto | None = None,
+    plain: bool = False,
+) -> Runner:
+    """Runs the model of a graph, or a changed copy of it, for these tensors as real values.
+
+    Args:
+        graph: The graph.
+        names: Outputs, or tensors within.
+        threads: Processor threads.
+        changed: What runs in place of its model.
+        plain: Without optimizations.
+
+    Raises:
+        ModelError: onnxruntime refuses the model.
+    """
+    inner = [name for name in names if name not in graph.outputs]
+    model = graph.model if changed is None else changed
+    session = make_session(model, graph.path, threads, exposed=inner, plain=plain)
+
+    def call(batch: Batch) -> list[Float32]:
+        found = run(session, names, feed_of(batch, graph), graph.path)
+        return [graph.decode_output(name, array) for name, array in zip(names, found, strict=True)]
+
+    return call
+
+
 @dataclass
-class OnnxModels(Models):
+class OnnxPair(Models):
+    """Two graphs whose ONNX models run, are cut and are simulated; see ``Models``."""
+
+    float_graph: OnnxGraph
+    quantized: OnnxGraph
+
+    def float_reader(self, names: Sequence[str], threads: int) -> FloatReader:
+        """Reads these tensors of the float model."""
+        return FloatTensors(self.float_graph, names, threads).read
+
+    def steps(self, view: View, pairs: Sequence[Pair], threads: int) -> OnnxSteps:
+        """The float model cut where the quantized one is seen."""
+        return OnnxSteps(self, view, pairs, threads)
+
+    def profile(self, batch: Batch, threads: int) -> Profile:
+        """Latency of both models on a batch, and the time of each operator of the quantized one."""
+        return profile(self, batch, threads)
+
+    def simulate(self, case: Case, threads: int) -> OnnxSimulated:
+        """The float graph with simulated quantizers."""
+        return OnnxSimulated(self, case, threads)
+
+    def simulate_given(self, case: Case, tensors: Sequence[int], threads: int) -> OnnxGivenSimulation:
+        """The float graph with simulated quantizers, where these tensors are given."""
+        return OnnxGivenSimulation(self, case, tensors, threads)
+
+    def float_runner(self, threads: int) -> Runner:
+        """Runs the float model."""
+        return graph_runner(self.float_graph, [self.float_graph.outputs[i] for i, _ in self.match.outputs], threads)
+
+    def quantized_runner(self, threads: int, changed: onnx.ModelProto | None = None) -> Runner:
+        """Runs the quantized model, or a changed copy of it."""
+        names = [self.quantized.outputs[j] for _, j in self.match.outputs]
+        return graph_runner(self.quantized, names, threads, changed=changed)
+
+
+@dataclass
+class OnnxModels(OnnxPair):
     """Two ONNX files; see ``Models``."""
 
     framework: ClassVar[str] = "onnx"
     keeps_bound: ClassVar[bool] = True
     observes_groups: ClassVar[bool] = True
 
-    float_graph: OnnxGraph
-    quantized: OnnxGraph
     providers: list[Provider] = field(default_factory=lambda: [CPU], kw_only=True)
     """Who computes, the first that can."""
 
@@ -116,21 +183,9 @@ class OnnxModels(Models):
         fed = {name: array.shape for name, array in feed.items()}
         return {**self.shapes, **fed, **shapes_on(self.float_graph, open_ones, feed, threads)}
 
-    def float_reader(self, names: Sequence[str], threads: int) -> FloatReader:
-        """Reads these tensors of the float model."""
-        return FloatTensors(self.float_graph, names, threads).read
-
-    def steps(self, view: View, pairs: Sequence[Pair], threads: int) -> OnnxSteps:
-        """The float model cut where the quantized one is seen."""
-        return OnnxSteps(self, view, pairs, threads)
-
     def kernel_facts(self, first: Batch, reading: Reading, threads: int) -> dict[str, object]:
         """What the kernels of this machine add to the quantization."""
         return kernel_facts(self, first, reading, threads) if self.quantized.is_quantized else {}
-
-    def profile(self, batch: Batch, threads: int) -> Profile:
-        """Latency of both files on a batch, and the time of each operator of the quantized one."""
-        return profile(self, batch, threads)
 
     def describe(self) -> Description:
         """What the files tell besides their graphs."""
@@ -143,36 +198,6 @@ class OnnxModels(Models):
     def editable(self) -> "OnnxModels":
         """These models: remedies are carried out on copies of the quantized file."""
         return self
-
-    def simulate(self, case: Case, threads: int) -> OnnxSimulated:
-        """The float graph with simulated quantizers."""
-        return OnnxSimulated(self, case, threads)
-
-    def simulate_given(self, case: Case, tensors: Sequence[int], threads: int) -> OnnxGivenSimulation:
-        """The float graph with simulated quantizers, where these tensors are given."""
-        return OnnxGivenSimulation(self, case, tensors, threads)
-
-    def float_runner(self, threads: int) -> Runner:
-        """Runs the float model."""
-        names = [self.float_graph.outputs[i] for i, _ in self.match.outputs]
-        return runner_of(self.float_graph.model, self.float_graph, names, threads)
-
-    def quantized_runner(self, threads: int, changed: onnx.ModelProto | None = None) -> Runner:
-        """Runs the quantized model, or a changed copy of it."""
-        names = [self.quantized.outputs[j] for _, j in self.match.outputs]
-        return runner_of(self.quantized.model if changed is None else changed, self.quantized, names, threads)
-
-
-def runner_of(model: onnx.ModelProto, graph: OnnxGraph, names: Sequence[str], threads: int) -> Runner:
-    """Runs a model that is fed as a graph is, and gives these outputs.
-
-    Raises:
-        ModelError: onnxruntime refuses it.
-    """
-    session = make_session(model, graph.path, threads)
-    return lambda batch: [
-        np.asarray(array, np.float32) for array in run(session, names, feed_of(batch, graph), graph.path)
-    ]
 
 
 def open_models(float_path: Path, quantized_path: Path) -> OnnxModels:

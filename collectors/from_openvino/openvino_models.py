@@ -9,13 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch
+from quantmedic.collectors.from_onnx.onnx_models import graph_runner
 from quantmedic.collectors.from_openvino.dropped_bounds import dropped_bounds
 from quantmedic.collectors.from_openvino.folded_factors import folded_factors
 from quantmedic.collectors.from_openvino.openvino_file import read_ir
 from quantmedic.collectors.from_openvino.openvino_graph import OpenVINOGraph, graph_of
 from quantmedic.collectors.from_openvino.openvino_session import Session, Sessions, may_saturate
 from quantmedic.collectors.from_openvino.openvino_view import OpenVINOView
-from quantmedic.collectors.from_translation.translated_models import TranslatedFiles, shared_pairs, translated_runner
+from quantmedic.collectors.from_translation.translated_models import TranslatedFiles, shared_pairs
 from quantmedic.collectors.measure.models import Description, Kernel, Reading, Runner
 from quantmedic.collectors.measure.outputs import added_noise_ratio
 from quantmedic.collectors.pair.graph import Shape
@@ -159,7 +160,7 @@ def _kernel_facts(models: OpenVINOModels, first: Batch, reading: Reading, thread
         return facts
     ends = [graph.outputs[j] for _, j in models.match.outputs]
     try:
-        plain = translated_runner(graph, ends, threads, plain=True)(first)
+        plain = graph_runner(graph, ends, threads, plain=True)(first)
     except ModelError:
         return facts  # The file itself runs: that its translation does not is said where it is needed.
     deployed = added_noise_ratio(reading.outputs[0], plain, reading.outputs[1])

@@ -20,18 +20,16 @@ from quantmedic.collectors.data.hashes import sha256_of
 from quantmedic.collectors.data.model_inputs import InputSpec
 from quantmedic.collectors.from_onnx.given_simulation import OnnxGivenSimulation
 from quantmedic.collectors.from_onnx.onnx_graph import OnnxGraph
-from quantmedic.collectors.from_onnx.onnx_session import make_session, run
-from quantmedic.collectors.from_onnx.onnx_view import FloatTensors, OnnxView
-from quantmedic.collectors.from_onnx.profile import profile
+from quantmedic.collectors.from_onnx.onnx_models import OnnxPair, graph_runner
+from quantmedic.collectors.from_onnx.onnx_view import OnnxView
 from quantmedic.collectors.from_onnx.simulated import OnnxSimulated
 from quantmedic.collectors.from_onnx.steps import OnnxSteps
 from quantmedic.collectors.from_onnx.types import static_types
 from quantmedic.collectors.measure.host import installed_version
 from quantmedic.collectors.measure.latency import Profile, latency_facts
-from quantmedic.collectors.measure.models import Description, FloatReader, Kernel, Models, Runner, View
+from quantmedic.collectors.measure.models import Description, Kernel, Models, Runner, View
 from quantmedic.collectors.measure.outputs import output_difference
 from quantmedic.collectors.native.runs import in_background
-from quantmedic.collectors.pair.feed import feed_of
 from quantmedic.collectors.pair.graph import Shape, TensorSpec
 from quantmedic.collectors.pair.match import Match
 from quantmedic.collectors.pair.quantizer import Quantizer
@@ -76,10 +74,6 @@ class TranslatedGraph(OnnxGraph, Generic[PlaceT]):
         """Its files."""
         return [self.path]
 
-    def decode_output(self, name: str, array: Array) -> Float32:
-        """Real values of an output of the translation."""
-        return np.asarray(array, np.float32)
-
     def give_grids(self, grids: Mapping[str, StoredCodes]) -> None:
         """Let constants whose grids ONNX's quantizers do not express have them, by the tensor of their real values."""
         for name, stored in grids.items():
@@ -94,30 +88,6 @@ class TranslatedGraph(OnnxGraph, Generic[PlaceT]):
 
 
 GraphT = TypeVar("GraphT", bound=TranslatedGraph)
-
-
-def translated_runner(
-    graph: TranslatedGraph[PlaceT],
-    names: Sequence[str],
-    threads: int,
-    *,
-    changed: onnx.ModelProto | None = None,
-    plain: bool = False,
-) -> Runner:
-    """Runs a translation, or a changed copy of it, for these tensors as real values; ``plain``: without optimizations.
-
-    Raises:
-        ModelError: onnxruntime refuses the model.
-    """
-    inner = [name for name in names if name not in graph.outputs]
-    model = graph.model if changed is None else changed
-    session = make_session(model, graph.path, threads, exposed=inner, plain=plain)
-
-    def call(batch: Batch) -> list[Float32]:
-        found = run(session, names, feed_of(batch, graph), graph.path)
-        return [graph.decode_output(name, array) for name, array in zip(names, found, strict=True)]
-
-    return call
 
 
 def shared_pairs(float_graph: GraphT, quantized: GraphT, matched: Match) -> list[Pair]:
@@ -282,7 +252,7 @@ class TranslatedFiles(Models, Generic[GraphT]):
         if self.first is None:
             return 0.0
         names, own = self.compared_tensors(graph, self.first, threads)
-        return output_difference(own, translated_runner(graph, names, threads)(self.first))
+        return output_difference(own, graph_runner(graph, names, threads)(self.first))
 
 
 def _refuse_untranslated(graph: TranslatedGraph[PlaceT]) -> None:
@@ -301,7 +271,7 @@ def _refuse_untranslated(graph: TranslatedGraph[PlaceT]) -> None:
 
 
 @dataclass
-class TranslatedPair(Models, Generic[GraphT]):
+class TranslatedPair(OnnxPair, Generic[GraphT]):
     """Both translations, on which remedies are tried; see ``Models``. What is said of them is said of the files."""
 
     float_graph: GraphT
@@ -344,18 +314,6 @@ class TranslatedPair(Models, Generic[GraphT]):
         """Both translations with these pairs exposed."""
         return OnnxView(self, pairs, first, threads, plain)
 
-    def float_reader(self, names: Sequence[str], threads: int) -> FloatReader:
-        """Reads these tensors of the float translation."""
-        return FloatTensors(self.float_graph, names, threads).read
-
-    def steps(self, view: View, pairs: Sequence[Pair], threads: int) -> OnnxSteps:
-        """The float translation cut where the quantized one is seen."""
-        return OnnxSteps(self, view, pairs, threads)
-
-    def profile(self, batch: Batch, threads: int) -> Profile:
-        """Latency of both translations."""
-        return profile(self, batch, threads)
-
     def describe(self) -> Description:
         """What a case says of the files."""
         return self.files.describe()
@@ -367,21 +325,3 @@ class TranslatedPair(Models, Generic[GraphT]):
     def editable(self) -> "TranslatedPair[GraphT]":
         """These models."""
         return self
-
-    def simulate(self, case: Case, threads: int) -> OnnxSimulated:
-        """The float translation with simulated quantizers."""
-        return OnnxSimulated(self, case, threads)
-
-    def simulate_given(self, case: Case, tensors: Sequence[int], threads: int) -> OnnxGivenSimulation:
-        """The float translation with simulated quantizers, where these tensors are given."""
-        return OnnxGivenSimulation(self, case, tensors, threads)
-
-    def float_runner(self, threads: int) -> Runner:
-        """Runs the float translation."""
-        graph = self.float_graph
-        return translated_runner(graph, [graph.outputs[i] for i, _ in self.match.outputs], threads)
-
-    def quantized_runner(self, threads: int, changed: onnx.ModelProto | None = None) -> Runner:
-        """Runs the quantized translation, or a changed copy of it."""
-        names = [self.quantized.outputs[j] for _, j in self.match.outputs]
-        return translated_runner(self.quantized, names, threads, changed=changed)

@@ -16,7 +16,7 @@ from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.from_onnx.onnx_file import load_model, save_model
 from quantmedic.collectors.from_onnx.onnx_graph import OnnxGraph, PairedOnnxGraphs
-from quantmedic.collectors.from_onnx.onnx_models import OnnxModels, open_models, runner_of
+from quantmedic.collectors.from_onnx.onnx_models import OnnxModels, graph_runner, open_models
 from quantmedic.collectors.from_onnx.onnx_record import kernels_of_model
 from quantmedic.collectors.from_onnx.onnx_session import executed_types
 from quantmedic.collectors.from_onnx.parse import parse
@@ -284,7 +284,8 @@ class OnnxMade(Edited):
     def runner(self, threads: int) -> Runner:
         """Runs the model on the inputs of the float one; its outputs have the float model's names."""
         graph = replace(self.models.float_graph, path=Path(MADE))
-        return runner_of(self.model, graph, [graph.outputs[i] for i, _ in self.models.match.outputs], threads)
+        names = [graph.outputs[i] for i, _ in self.models.match.outputs]
+        return graph_runner(graph, names, threads, changed=self.model)
 
     @property
     def save(self) -> Callable[[Path], None] | None:

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 import quantmedic
 from quantmedic.collectors.data.batches import Batch
+from quantmedic.collectors.from_onnx.onnx_models import graph_runner
 from quantmedic.collectors.from_openvino.openvino_file import read_ir
 from quantmedic.collectors.from_openvino.openvino_graph import OpenVINOGraph, graph_of
 from quantmedic.collectors.from_openvino.openvino_models import OpenVINOModels, open_models
 from quantmedic.collectors.from_openvino.openvino_session import Session
-from quantmedic.collectors.from_translation.translated_models import translated_runner
 
 pytestmark = [pytest.mark.thorough, pytest.mark.attributed]
 
@@ -52,7 +52,7 @@ def converted(folder: Path, *pair: onnx.ModelProto) -> OpenVINOModels:
 
 def translated(graph: OpenVINOGraph, x: Array = X) -> tuple[list[Array], list[Array]]:
     """Outputs of OpenVINO and of the translation."""
-    found = translated_runner(graph, graph.outputs, 1)(Batch({graph.inputs[0]: x}))
+    found = graph_runner(graph, graph.outputs, 1)(Batch({graph.inputs[0]: x}))
     return Session(graph, [], 1).run([x])[0], found
 
 

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 import quantmedic
 from quantmedic.collectors.data.batches import Batch
+from quantmedic.collectors.from_onnx.onnx_models import graph_runner
 from quantmedic.collectors.from_openvino.folded_factors import channel_places
 from quantmedic.collectors.from_openvino.openvino_models import open_models
 from quantmedic.collectors.from_openvino.openvino_session import Session
-from quantmedic.collectors.from_translation.translated_models import translated_runner
 
 pytestmark = [pytest.mark.thorough, pytest.mark.attributed]
 
@@ -78,7 +78,7 @@ def test_the_factor_is_an_operator_of_both_models(tmp_path, kind):
     # What a Relu reads is fused away with it.
     names = ["first", "act" if kind == "pooled" else "scaled"]
     assert {*names} <= {pair.twin for pair in models.pairs}
-    (found,) = translated_runner(graph, graph.outputs, 1)(Batch({"image": X}))
+    (found,) = graph_runner(graph, graph.outputs, 1)(Batch({"image": X}))
     expected = Session(graph, [], 1).run([X])[0][0]
     np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4 * np.abs(expected).max())
     floats = models.view(dict(enumerate(models.pairs)), Batch({"image": X}), 1).read(Batch({"image": X})).floats
