@@ -109,14 +109,18 @@ def inner(patient: Patient, surgeon: Surgeon) -> list[Linear]:
     for linear in surgeon.linears():
         if linear.weight in names and linear.node.output[0] != surgeon.output:
             found.setdefault(linear.weight, linear)
-    if not found:
-        raise Inapplicable("no inner layer")
-    return list(found.values())
+    return list(require(found, "no inner layer").values())
 
 
 def deployed(patient: Patient, surgeon: Surgeon, *places: str | Linear) -> Patient:
     """What was cut is quantized; the expert is shown the model before the cut."""
-    return patient.with_(model=surgeon.model, shown_float=patient.shown_float or patient.model).at(*places)
+    return patient.cut(surgeon, *places, shown_float=patient.shown_float or patient.model)
+
+
+def with_outputs(patient: Patient, option: str, outputs: list[NDArray]) -> Patient:
+    """The expert is told outputs that come from elsewhere: ``reference_outputs`` or ``device_outputs``."""
+    names = [value.name for value in patient.model.graph.output]
+    return patient.with_(options={**patient.options, option: dict(zip(names, outputs, strict=True))})
 
 
 def picked(patient: Patient, found: list[Any], *shares: float) -> list[Any]:
@@ -124,22 +128,45 @@ def picked(patient: Patient, found: list[Any], *shares: float) -> list[Any]:
     return [found[i] for i in patient.pick(list(range(len(found))), *shares)]
 
 
-def extremes(patient: Patient, *tensors: str) -> list[tuple[float, float]]:
-    return [(float(min(x.min(), 0)), float(max(x.max(), 0))) for x in patient.values(*tensors)]
+Ends = tuple[float, float]
+
+
+def ends_of(values: NDArray) -> Ends:
+    """The least and the largest value, and zero between them."""
+    return float(min(values.min(), 0)), float(max(values.max(), 0))
+
+
+def extremes(patient: Patient, *tensors: str) -> dict[str, Ends]:
+    """The ends of tensors on validation inputs."""
+    return {tensor: ends_of(x) for tensor, x in zip(tensors, patient.values(*tensors), strict=True)}
+
+
+def top_of(patient: Patient, tensor: str) -> float:
+    """The largest absolute value of a tensor."""
+    return max(abs(end) for end in extremes(patient, tensor)[tensor])
+
+
+def between(own: Ends, other: Ends, amount: float) -> Ends:
+    """Ends that lie so far from their own to others."""
+    share = min(amount, 1.0)
+    low, high = ((1 - share) * end + share * moved for end, moved in zip(own, other, strict=True))
+    return low, high
+
+
+def ranged(patient: Patient, ends: dict[str, Ends], **changes: Any) -> Patient:
+    """With these ranges for some tensors, where the fault sits then."""
+    return patient.with_(recipe=kept(patient.recipe, **changes).with_ranges(ends)).at(*ends)
 
 
 def with_scaled_ranges(patient: Patient, tensors: list[str], factor: float) -> Patient:
-    recipe = patient.recipe
-    for tensor, (low, high) in zip(tensors, extremes(patient, *tensors), strict=True):
-        recipe = recipe.with_range(tensor, low * factor, high * factor)
-    return patient.with_(recipe=recipe)
+    ends = {tensor: (low * factor, high * factor) for tensor, (low, high) in extremes(patient, *tensors).items()}
+    return patient.with_(recipe=patient.recipe.with_ranges(ends, 0))
 
 
-def free(patient: Patient) -> list[str]:
+def free(patient: Patient, curves: tuple[str, ...] = SOFT_CURVES) -> list[str]:
     """Activations with a grid of their own that are no gates."""
     surgeon = patient.surgeon()
-    found = require([t for t in patient.activations() if surgeon.producer(t).op_type not in SOFT_CURVES], "gates only")
-    return found
+    return require([t for t in patient.activations() if surgeon.producer(t).op_type not in curves], "gates only")
 
 
 def on_coarse_grids(patient: Patient, tensors: list[str], steps: list[float]) -> Patient:
@@ -150,10 +177,7 @@ def on_coarse_grids(patient: Patient, tensors: list[str], steps: list[float]) ->
 
     def edit(_: Patient, surgeon: Surgeon) -> None:
         for tensor in tensors:
-            writer = next((n for n in surgeon.consumers(tensor) if n.op_type == "QuantizeLinear"), None)
-            if writer is None:
-                raise Inapplicable(f"{tensor} is not quantized")
-            grid, last = list(writer.input[1:]), surgeon.consumers(writer.output[0])[0].output[0]
+            grid, last = list(surgeon.writer(tensor).input[1:]), surgeon.read_back(tensor)
             for i, step in enumerate(steps):
                 last = _rounded(surgeon, last, grid, step, f"{tensor}_{i}")
 
@@ -163,13 +187,26 @@ def on_coarse_grids(patient: Patient, tensors: list[str], steps: list[float]) ->
 def _rounded(surgeon: Surgeon, tensor: str, grid: list[str], step: float, name: str) -> str:
     """A tensor as short floats, and rounded to a grid whose ends are those of the given one."""
     scale, zero = (surgeon.constant(part) for part in grid)
-    coarse = surgeon.put(f"{name}_step", np.asarray(scale * step, np.float32))
     least = np.iinfo(zero.dtype).min
     moved = np.rint(least + (zero.astype(np.float64) - least) / step).astype(zero.dtype)
-    last = surgeon.insert_after(tensor, "Cast", (), f"{name}_short", to=TensorProto.FLOAT16)
-    last = surgeon.insert_after(last, "Cast", (), f"{name}_long", to=TensorProto.FLOAT)
-    last = surgeon.insert_after(last, "QuantizeLinear", [coarse, surgeon.put(f"{name}_zero", moved)], f"{name}_codes")
-    return surgeon.insert_after(last, "DequantizeLinear", [coarse, f"{name}_zero"], f"{name}_again")
+    text = """
+        short = Cast(x, to=10)
+        long = Cast(short, to=1)
+        codes = QuantizeLinear(long, step, zero)
+        again = DequantizeLinear(codes, step, zero)
+    """
+    return surgeon.splice(tensor, text, name=name, step=np.asarray(scale * step, np.float32), zero=moved)["again"]
+
+
+def cast_between(patient: Patient, tensors: list[str], kind: int, name: str) -> Patient:
+    """Some quantized tensors are floats of another kind for a while."""
+
+    def edit(_: Patient, surgeon: Surgeon) -> None:
+        for tensor in tensors:
+            text = f"{name} = Cast(x, to={kind}); long_again = Cast({name}, to={TensorProto.FLOAT})"
+            surgeon.splice(surgeon.read_back(tensor), text, name=tensor)
+
+    return patient.with_(recipe=kept(patient.recipe)).edited(edit)
 
 
 def framed(surgeon: Surgeon) -> list[onnx.NodeProto]:
@@ -193,23 +230,28 @@ def classes(patient: Patient, surgeon: Surgeon):
 def spots(patient: Patient) -> list[str]:
     """Activations of known channels behind which something can be put, in order."""
     surgeon = patient.surgeon()
-    found = []
-    for tensor in patient.activations():
-        try:
-            surgeon.channels(tensor)
-        except Inapplicable:
-            continue
-        found.append(tensor)
-    if not found:
-        raise Inapplicable("no place for a cut")
-    return found
+    return require([t for t in patient.activations() if has_channels(surgeon, t)], "no place for a cut")
+
+
+def has_channels(surgeon: Surgeon, tensor: str) -> bool:
+    """Whether they are known."""
+    try:
+        return surgeon.channels(tensor) > 0
+    except Inapplicable:
+        return False
 
 
 def positive_spots(patient: Patient) -> list[str]:
     """Those that are never negative; the gates of a recurrent cell too."""
     surgeon = patient.surgeon()
-    found = require([t for t in spots(patient) if surgeon.producer(t).op_type in NOT_NEGATIVE], "nothing is one-sided")
-    return found
+    return require([t for t in spots(patient) if surgeon.producer(t).op_type in NOT_NEGATIVE], "nothing is one-sided")
+
+
+def maps(patient: Patient, rank: int | None = 4) -> list[str]:
+    """Those whose samples have a known shape: maps, or with ``None`` all of more than one axis."""
+    surgeon = patient.surgeon()
+    shapes = {tensor: surgeon.shape(tensor) for tensor in spots(patient)}
+    return [t for t, s in shapes.items() if all(s[1:]) and (len(s) > 2 if rank is None else len(s) == rank)]
 
 
 def kept(recipe: Recipe, **changes: object) -> Recipe:
@@ -233,16 +275,29 @@ def class_head(surgeon: Surgeon, patient: Patient) -> Linear:
     return head
 
 
+def widened_head(surgeon: Surgeon, head: Linear, copied: list[int], bias: float | None = None) -> int:
+    """Further classes: copies of some, with their bias or one that is given. Returns how many there were."""
+    weight, old = surgeon.constant(head.weight), surgeon.constant(head.bias)
+    surgeon.put(surgeon.own(head, 1), np.concatenate([weight, np.take(weight, copied, head.out)], head.out))
+    more = old[copied] if bias is None else np.full(len(copied), bias, np.float32)
+    surgeon.put(surgeon.own(head, 2), np.concatenate([old, more]))
+    surgeon.graph.output[0].type.tensor_type.shape.dim[1].dim_value = len(old) + len(copied)
+    return len(old)
+
+
+def weights_of(patient: Patient) -> list[Linear]:
+    """Layers whose weights the quantizer takes."""
+    allowed = patient.recipe.op_types or patient.network.op_types
+    return [n for n in patient.surgeon().linears() if not allowed or n.node.op_type in allowed]
+
+
 def covered(patient: Patient) -> list[Linear]:
     """Layers whose weights the recipe quantizes, each weight once, in order."""
-    allowed = patient.recipe.op_types or patient.network.op_types
     found: dict[str, Linear] = {}
-    for linear in patient.surgeon().linears():
-        if (not allowed or linear.node.op_type in allowed) and linear.node.name not in patient.recipe.exclude:
+    for linear in weights_of(patient):
+        if linear.node.name not in patient.recipe.exclude:
             found.setdefault(linear.weight, linear)
-    if not found:
-        raise Inapplicable("no layer is quantized")
-    return list(found.values())
+    return list(require(found, "no layer is quantized").values())
 
 
 def at_layers(patient: Patient, linears: list[Linear]) -> Patient:
@@ -274,6 +329,11 @@ def recoded(patient: Patient, linears: list[Linear], change: Change) -> Patient:
     return at_layers(patient, linears).edited(edit)
 
 
+def on_multiples(step: float) -> Change:
+    """Codes are rounded to multiples of a step."""
+    return lambda codes, _: np.rint(np.rint(codes / step) * step)
+
+
 def few_codes(levels: float) -> Change:
     """So many steps on either side of zero, although the container has 127."""
     return lambda codes, _: np.rint(np.rint(codes * levels / 127) * 127 / levels)
@@ -291,11 +351,42 @@ def per_channel(surgeon: Surgeon, tensor: str, values: NDArray) -> NDArray:
     return shaped(values.astype(np.float32), len(surgeon.shape(tensor)), surgeon.channel_axis(tensor))
 
 
+def scaled_and_back(surgeon: Surgeon, tensor: str, gain: NDArray, names: str, marks: str = "") -> None:
+    """Channels are multiplied, and divided again behind a grid; names of both gains and of both results."""
+    up, down, there, back = names.split()
+    given = {up: per_channel(surgeon, tensor, gain), down: per_channel(surgeon, tensor, 1 / gain)}
+    surgeon.splice(tensor, f"{there} = Mul(x, {up}); {back} = Mul({there}, {down})", marks, **given)
+
+
+def mixed_and_back(surgeon: Surgeon, tensor: str, mixing: NDArray, back: NDArray, names: str) -> None:
+    """Channels go through a matrix and another that undoes it; names of both matrices and of both results."""
+    first, second, mixed, unmixed = names.split()
+    is_map = len(surgeon.shape(tensor)) == 4
+    given = {
+        name: matrix[:, :, None, None] if is_map else np.ascontiguousarray(matrix.T)
+        for name, matrix in ((first, mixing), (second, back))
+    }
+    op = "Conv" if is_map else "MatMul"
+    text = f"{mixed} = {op}(x, {first}); {unmixed} = {op}({mixed}, {second})"
+    surgeon.splice(tensor, text, f"{mixed} {unmixed}", **given)
+
+
+def normalization(channels: int, variance: NDArray) -> dict[str, NDArray]:
+    """What a BatchNormalization reads that only divides by deviations."""
+    return {"gamma": np.ones(channels), "beta": np.zeros(channels), "mean": np.zeros(channels), "variance": variance}
+
+
+def added_and_back(surgeon: Surgeon, tensor: str, constant: NDArray, names: str, marks: str) -> None:
+    """A constant is added, and taken off again behind a grid; names of the constant and of both results."""
+    name, there, back = names.split()
+    surgeon.splice(tensor, f"{there} = Add(x, {name}); {back} = Sub({there}, {name})", marks, **{name: constant})
+
+
 def taken_twice(surgeon: Surgeon, linear: Linear) -> None:
     """Let a layer read each input channel twice, by a Gather; the weights of the second copy are zero."""
     tensor = linear.node.input[0]
     channels = surgeon.channels(tensor)
-    if linear.depthwise or surgeon.constant(linear.weight).shape[linear.into] != channels:
+    if linear.depthwise or surgeon.inputs(linear) != channels:
         raise Inapplicable("the layer has groups")
     twice = f"{linear.node.name}_taken"
     order = surgeon.put(f"{linear.node.name}_order", np.tile(np.arange(channels), 2))
@@ -314,6 +405,34 @@ def add_cancelling(surgeon: Surgeon, linear: Linear, extra: NDArray) -> None:
     surgeon.put(linear.weight, joined.astype(np.float32))
 
 
+def cancelled(surgeon: Surgeon, linear: Linear, extra: Callable[[NDArray], NDArray]) -> None:
+    """Let a layer read its inputs twice, with what ``extra`` makes of its weights: they cancel."""
+    taken_twice(surgeon, linear)
+    half = np.split(surgeon.constant(linear.weight), 2, axis=linear.into)[0]
+    add_cancelling(surgeon, linear, extra(half))
+
+
+def cancelled_rows(surgeon: Surgeon, linear: Linear, extra: Callable[[NDArray], NDArray]) -> None:
+    """The same where ``extra`` gets and makes weights with the output channels first."""
+    cancelled(surgeon, linear, lambda half: np.moveaxis(extra(np.moveaxis(half, linear.out, 0)), 0, linear.out))
+
+
+def reader_of(surgeon: Surgeon, linear: Linear, through: tuple[str, ...], most: int) -> Linear | None:
+    """The layer that alone reads another's output, or what less than so many operators make of it."""
+    tensor = linear.node.output[0]
+    for _ in range(most):
+        readers = surgeon.consumers(tensor)
+        if len(readers) != 1:
+            return None
+        found = surgeon.linear(readers[0])
+        if found is not None:
+            return found if readers[0].input[0] == tensor else None
+        if readers[0].op_type not in through:
+            return None
+        tensor = readers[0].output[0]
+    return None
+
+
 def dense(patient: Patient, surgeon: Surgeon) -> list[Linear]:
     """Layers behind an activation that read all its channels, in order."""
     names = {linear.node.name for linear in covered(patient)}
@@ -322,22 +441,17 @@ def dense(patient: Patient, surgeon: Surgeon) -> list[Linear]:
         tensor = linear.node.input[0]
         if linear.node.name not in names or linear.depthwise or surgeon.producer(tensor) is None:
             continue
-        try:
-            fits = surgeon.constant(linear.weight).shape[linear.into] == surgeon.channels(tensor)
-        except Inapplicable:
-            continue
-        if fits:
+        if has_channels(surgeon, tensor) and surgeon.inputs(linear) == surgeon.channels(tensor):
             found.append(linear)
-    if not found:
-        raise Inapplicable("no dense layer")
-    return found
+    return require(found, "no dense layer")
 
 
 def read_beside(surgeon: Surgeon, linear: Linear, extra: str, name: str) -> None:
-    """Let a layer read one further channel behind those of its input, with weights of zero."""
+    """Let a layer read one further channel behind those of its input, with weights of zero; the joint is marked."""
     tensor = linear.node.input[0]
     surgeon.add("Concat", [tensor, extra], name, surgeon.producer(extra), axis=surgeon.channel_axis(tensor))
     linear.node.input[0] = name
+    surgeon.marks.append(name)
     weight = surgeon.constant(linear.weight)
     zeros = np.zeros_like(np.take(weight, [0], linear.into))
     surgeon.put(surgeon.own(linear, 1), np.concatenate([weight, zeros], linear.into))

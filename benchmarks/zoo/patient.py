@@ -112,6 +112,14 @@ class Patient:
         made = {tensor: node.name or tensor for node in self.model.graph.node for tensor in node.output}
         return self.with_(places=tuple(dict.fromkeys((*self.places, *(made.get(name, name) for name in names)))))
 
+    def cut(self, surgeon: Surgeon, *places: str | Linear, **changes: Any) -> "Patient":
+        """With the model that a surgeon has cut, and where."""
+        return self.with_(model=surgeon.model, **changes).at(*surgeon.marks, *places)
+
+    def without(self, *nodes: str) -> "Patient":
+        """Some operators are left out by the quantizer."""
+        return self.with_(recipe=replace(self.recipe, exclude=(*self.recipe.exclude, *nodes)))
+
     def edited(self, edit: Callable[["Patient", Surgeon], None]) -> "Patient":
         return replace(self, edits=(*self.edits, edit))
 

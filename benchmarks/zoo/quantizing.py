@@ -4,6 +4,7 @@ import contextlib
 import io
 import logging
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,18 @@ class Recipe:
 
     def with_range(self, tensor: str, low: float, high: float) -> "Recipe":
         return self.with_override(tensor, rmin=np.float32(low), rmax=np.float32(high))
+
+    def with_ranges(self, ranges: Mapping[str, tuple[float, float]], least: float = 1e-5) -> "Recipe":
+        """With lower and upper ends for some tensors; no upper end is below the least."""
+        recipe = self
+        for tensor, (low, high) in ranges.items():
+            recipe = recipe.with_range(tensor, low, max(high, least))
+        return recipe
+
+    def with_grid(self, tensor: str, step: float, code: float | None = None) -> "Recipe":
+        """With a step for a tensor and the code of 0; by default that of a symmetric grid."""
+        zero = self.zero_point if code is None else np.array(code, self.zero_point.dtype)
+        return self.with_override(tensor, scale=np.array(step, np.float32), zero_point=zero)
 
     @property
     def zero_point(self) -> Array:

@@ -1,8 +1,10 @@
 """Cuts at float ONNX graphs, most of which keep the function: a channel larger here, its readers' weights smaller."""
 
+import ast
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from textwrap import dedent
+from typing import Any, TypeVar
 
 import numpy as np
 import onnx
@@ -15,6 +17,11 @@ Found = TypeVar("Found")
 #: Operators through which a positive factor of a channel passes unchanged.
 _HOMOGENEOUS = frozenset({"Relu", "LeakyRelu", "MaxPool", "AveragePool", "GlobalAveragePool", "ReduceMean", "Identity"})
 _WHOLE = frozenset({TensorProto.INT32, TensorProto.INT64, TensorProto.BOOL})
+
+
+def _read_lines(text: str) -> list[tuple[str, Any]]:
+    """Results and calls of lines such as ``scaled = Mul(x, gain)``."""
+    return [(line.targets[0].id, line.value) for line in ast.parse(dedent(text)).body]  # type: ignore[attr-defined]
 
 
 class Inapplicable(Exception):
@@ -45,7 +52,11 @@ class Linear:
 
 
 class Surgeon:
-    """A model with its constants at hand; works on a copy."""
+    """A model with its constants at hand; works on a copy.
+
+    Attributes:
+        marks: Tensors where the fault sits, in the order in which they were made.
+    """
 
     def __init__(self, model: onnx.ModelProto) -> None:
         self.model = onnx.ModelProto()
@@ -53,6 +64,7 @@ class Surgeon:
         self.graph = self.model.graph
         self._shapes: dict[str, list[int | None]] | None = None
         self._whole: frozenset[str] = frozenset()
+        self.marks: list[str] = []
 
     # --- looking -----------------------------------------------------------------------------------------------------
 
@@ -62,9 +74,10 @@ class Surgeon:
                 return numpy_helper.to_array(tensor)
         return None
 
-    def put(self, name: str, value: NDArray) -> str:
-        """Set or add a constant."""
-        tensor = numpy_helper.from_array(np.asarray(value, order="C"), name)
+    def put(self, name: str, value: NDArray | float | Sequence[int]) -> str:
+        """Set or add a constant; real numbers are kept as float32."""
+        array = np.asarray(value, order="C")
+        tensor = numpy_helper.from_array(array.astype(np.float32) if array.dtype == np.float64 else array, name)
         for old in self.graph.initializer:
             if old.name == name:
                 old.CopyFrom(tensor)
@@ -122,6 +135,13 @@ class Surgeon:
     def linears(self) -> list[Linear]:
         return [found for node in self.graph.node if (found := self.linear(node))]
 
+    def inputs(self, linear: Linear) -> int:
+        """How many input channels the weights have."""
+        return int(self.constant(linear.weight).shape[linear.into])
+
+    def outputs(self, linear: Linear) -> int:
+        return int(self.constant(linear.weight).shape[linear.out])
+
     @property
     def output(self) -> str:
         return self.graph.output[0].name
@@ -135,13 +155,48 @@ class Surgeon:
     def add(
         self, op: str, inputs: Sequence[str], output: str, after: onnx.NodeProto | None = None, **attributes
     ) -> str:
+        place = self.place_of(after) + 1 if after is not None else len(self.graph.node)
+        return self._add_at(place, op, inputs, output, attributes)
+
+    def _add_at(self, place: int, op: str, inputs: Sequence[str], output: str, attributes: dict[str, Any]) -> str:
         taken = {node.name for node in self.graph.node}
         name = next(n for n in (output, *(f"{output}_{i}" for i in range(9))) if n not in taken)
-        node = helper.make_node(op, list(inputs), [output], name=name, **attributes)
-        place = list(self.graph.node).index(after) + 1 if after is not None else len(self.graph.node)
-        self.graph.node.insert(place, node)
+        self.graph.node.insert(place, helper.make_node(op, list(inputs), [output], name=name, **attributes))
         self._shapes = None
         return output
+
+    def wire(self, after: str, text: str, marks: str = "", *, name: str, **given: Any) -> dict[str, str]:
+        """Add operators behind the one that makes a tensor, one after the other.
+
+        Args:
+            after: The tensor.
+            text: A line for each operator, such as ``scaled = Mul(x, gain, axis=1)``.
+            marks: Which of their results are places of the fault.
+            name: How the names of all results and constants begin; nothing for names as they are.
+            given: What lines may read besides each other: the name of a tensor, or a constant to put into the model. An
+                underscore at the end is not part of the name.
+
+        Returns:
+            Tensors by the names that they have in ``text``.
+        """
+        prefix = f"{name}_" if name else ""
+        names = {k: v if isinstance(v, str) else self.put(f"{prefix}{k.rstrip('_')}", v) for k, v in given.items()}
+        before = self.producer(after)
+        place = self.place_of(before) + 1 if before is not None else 0
+        for i, (result, call) in enumerate(_read_lines(text)):
+            inputs = [names[each.id] for each in call.args]
+            attributes = {each.arg: ast.literal_eval(each.value) for each in call.keywords}
+            names[result] = self._add_at(place + i, call.func.id, inputs, f"{prefix}{result}", attributes)
+        self.marks += [names[mark] for mark in marks.split()]
+        return names
+
+    def splice(
+        self, tensor: str, text: str, marks: str = "", *, name: str | None = None, **given: Any
+    ) -> dict[str, str]:
+        """``wire`` behind a tensor, ``x``, whose readers then read what the last operator makes."""
+        name = tensor if name is None else name
+        self.reroute(tensor, "_".join(filter(None, (name, _read_lines(text)[-1][0]))))
+        return self.wire(tensor, text, marks, name=name, x=tensor, **given)
 
     def _unused(self, name: str) -> str:
         taken = {output for node in self.graph.node for output in node.output}
@@ -174,6 +229,38 @@ class Surgeon:
             self.graph.node.insert(0, node)
             return new
         return self.add(op, [tensor, *extra], new, producer, **attributes)
+
+    def place_of(self, node: onnx.NodeProto) -> int:
+        return list(self.graph.node).index(node)
+
+    def copy_of(self, node: onnx.NodeProto, name: str, output: str, place: int) -> onnx.NodeProto:
+        """The same operator once more, at another place."""
+        self.graph.node.insert(place, node)
+        copy = self.graph.node[place]
+        copy.name, copy.output[0] = name, output
+        return copy
+
+    def axes_of_mean(self, name: str, axes: list[int]) -> tuple[str, dict[str, list[int]]]:
+        """How ``wire`` tells a ReduceMean its axes, and what that reads: an attribute until opset 18, then an input."""
+        opset = next(entry.version for entry in self.model.opset_import if entry.domain in ("", "ai.onnx"))
+        return (f", axes={axes}", {}) if opset < 18 else (f", {name}", {name: axes})
+
+    def inside_of(self, tensor: str) -> dict[str, list[int]]:
+        """What a Slice reads that takes a frame of one pixel off a map of this size."""
+        return {"from_": [1, 1], "to": [size + 1 for size in self.shape(tensor)[2:]], "axes": [2, 3]}
+
+    def writer(self, tensor: str) -> onnx.NodeProto:
+        """The operator of a quantized model that makes codes of a tensor.
+
+        Raises:
+            Inapplicable: It is not quantized.
+        """
+        found = [node for node in self.consumers(tensor) if node.op_type == "QuantizeLinear"]
+        return require(found, f"{tensor} is not quantized")[0]
+
+    def read_back(self, tensor: str) -> str:
+        """What readers see of a quantized tensor."""
+        return str(self.consumers(self.writer(tensor).output[0])[0].output[0])
 
     def scale_weights(self, linear: Linear, axis: int, factor: Array, *, bias: bool) -> None:
         weight = self.constant(linear.weight)

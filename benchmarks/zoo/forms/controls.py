@@ -5,11 +5,13 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import onnx
+from numpy.typing import NDArray
 from onnx import TensorProto
 
 from ..cuts import (
-    add_cancelling,
+    Ends,
+    cancelled,
+    cast_between,
     channel_peaks,
     covered,
     dense,
@@ -19,14 +21,16 @@ from ..cuts import (
     images,
     inner,
     kept,
-    per_channel,
+    maps,
+    reader_of,
     real_numbers,
+    scaled_and_back,
     spots,
-    taken_twice,
     with_scaled_ranges,
 )
 from ..patient import Patient
 from ..surgery import Inapplicable, Linear, Surgeon, require
+from .data import changed, repictured, whole
 
 #: Controls that are settings of the quantizer alone.
 RECIPES: dict[str, dict[str, Any]] = {
@@ -71,23 +75,21 @@ def with_recipe(changes: dict[str, Any]) -> Callable[[Patient], Patient]:
 
 def large_scales(patient: Patient) -> Patient:
     """All channels of some tensors a thousand times as large: the numbers are huge, the shapes are the same."""
-    surgeon = patient.surgeon()
-    for tensor in patient.pick(_apart(surgeon), 0.2, 0.5, 0.8):
-        surgeon.amplify(tensor, np.full(surgeon.channels(tensor), 1000.0, np.float32))
-    return patient.with_(model=surgeon.model)
-
-
-def _apart(surgeon: Surgeon) -> list[str]:
-    """Tensors that no Concat joins with others."""
-    followed = ("Concat", "MaxPool", "Relu", "Clip")
-    return [t for t in surgeon.amplifiable() if all(n.op_type not in followed for n in surgeon.consumers(t))]
+    return _in_other_units(patient, 1000.0, 0.2, 0.5, 0.8)
 
 
 def small_scales(patient: Patient) -> Patient:
     """The same a thousand times as small."""
-    surgeon = patient.surgeon()
-    for tensor in patient.pick(_apart(surgeon), 0.3, 0.6):
-        surgeon.amplify(tensor, np.full(surgeon.channels(tensor), 1e-3, np.float32))
+    return _in_other_units(patient, 1e-3, 0.3, 0.6)
+
+
+def _in_other_units(patient: Patient, factor: float, *shares: float) -> Patient:
+    """Tensors that no Concat joins with others, times a factor."""
+    surgeon, followed = patient.surgeon(), ("Concat", "MaxPool", "Relu", "Clip")
+    places = surgeon.amplifiable()
+    apart = [t for t in places if all(n.op_type not in followed for n in surgeon.consumers(t))]
+    for tensor in patient.pick(apart, *shares):
+        surgeon.amplify(tensor, np.full(surgeon.channels(tensor), factor, np.float32))
     return patient.with_(model=surgeon.model)
 
 
@@ -108,11 +110,7 @@ def slightly_wide_ranges(patient: Patient) -> Patient:
 
 def brightened_images(patient: Patient) -> Patient:
     """A representative set a little brighter than the validation set: the domain differs, the ranges hold."""
-    network = patient.network
-    if network.preprocessing is None:
-        raise Inapplicable("no images")
-    pixels = network.pixels("calibration")[0][: len(patient.calibration)]
-    return patient.with_(calibration=network.preprocessing.apply((pixels * 1.1).round().clip(0, 255)))
+    return repictured(patient, lambda pixels: whole(pixels * 1.1))
 
 
 def enough_with_sixty(patient: Patient) -> Patient:
@@ -128,12 +126,11 @@ def some_duplicates(patient: Patient) -> Patient:
 
 def jpeg_like(patient: Patient) -> Patient:
     """Images that were stored with slight losses."""
-    network = patient.network
-    if network.preprocessing is None:
-        raise Inapplicable("no images")
-    pixels = network.pixels("calibration")[0][: len(patient.calibration)].astype(np.float32)
-    noise = patient.random("jpeg").normal(0, 2, pixels.shape)
-    return patient.with_(calibration=network.preprocessing.apply((pixels + noise).round().clip(0, 255)))
+
+    def stored(pixels: NDArray) -> NDArray:
+        return whole(pixels.astype(np.float32) + patient.random("jpeg").normal(0, 2, pixels.shape))
+
+    return repictured(patient, stored)
 
 
 def as_it_is(patient: Patient) -> Patient:
@@ -156,12 +153,9 @@ def scales_of_half_precision(patient: Patient) -> Patient:
 
 def copies_that_cancel_a_little(patient: Patient) -> Patient:
     """A layer reads its input twice, with weights twice as large that partly cancel."""
-    surgeon = patient.surgeon()
-    for i, linear in enumerate(patient.pick(dense(patient, surgeon), 0.5)):
-        taken_twice(surgeon, linear)
-        half = np.split(surgeon.constant(linear.weight), 2, axis=linear.into)[0]
-        drawn = patient.random(f"little{i}").normal(0, half.std() * 0.25, half.shape)
-        add_cancelling(surgeon, linear, drawn.astype(np.float32))
+    surgeon, rng = patient.surgeon(), patient.random("little0")
+    linear = patient.pick(dense(patient, surgeon), 0.5)[0]
+    cancelled(surgeon, linear, lambda half: rng.normal(0, half.std() * 0.25, half.shape).astype(np.float32))
     return patient.with_(model=surgeon.model)
 
 
@@ -172,10 +166,7 @@ def half_of_the_samples_twice(patient: Patient) -> Patient:
 
 def some_blank_among_many(patient: Patient) -> Patient:
     """One sample of eight is zero; the others show all that there is."""
-    inputs = np.concatenate(
-        [real_numbers(patient), np.zeros_like(patient.calibration[: len(patient.calibration) // 8])]
-    )
-    return patient.with_(calibration=inputs)
+    return changed(patient, lambda inputs: np.concatenate([inputs, np.zeros_like(inputs[: len(inputs) // 8])]))
 
 
 def mirrored_pictures(patient: Patient) -> Patient:
@@ -195,15 +186,21 @@ def dead_but_harmless_channels(patient: Patient) -> Patient:
     surgeon = patient.surgeon()
     linear = patient.pick(dense(patient, surgeon), 0.6)[0]
     tensor = linear.node.input[0]
-    rank, axis = len(surgeon.shape(tensor)), surgeon.channel_axis(tensor)
-    pads = np.zeros((2, rank), np.int64)
-    pads[1, axis] = 2
-    size = surgeon.put(f"{linear.node.name}_dead_pads", pads.reshape(-1))
-    padded = surgeon.add("Pad", [tensor, size], f"{linear.node.name}_with_dead", surgeon.producer(tensor))
-    linear.node.input[0] = padded
+    pads = np.zeros((2, len(surgeon.shape(tensor))), np.int64)
+    pads[1, surgeon.channel_axis(tensor)] = 2
     weight = surgeon.constant(linear.weight)
-    more = np.take(weight, [0, 0], linear.into)
-    surgeon.put(surgeon.own(linear, 1), np.concatenate([weight, more], linear.into))
+    more = np.concatenate([weight, np.take(weight, [0, 0], linear.into)], linear.into)
+    return _reading(patient, surgeon, linear, "with_dead = Pad(x, dead_pads)", more, dead_pads=pads.reshape(-1))
+
+
+def _reading(
+    patient: Patient, surgeon: Surgeon, linear: Linear, text: str, weight: NDArray, **given: object
+) -> Patient:
+    """A layer reads what is made of its input, with other weights."""
+    tensor = linear.node.input[0]
+    made = surgeon.wire(tensor, text, name=linear.node.name, x=tensor, **given)
+    linear.node.input[0] = made[list(made)[-1]]
+    surgeon.put(surgeon.own(linear, 1), weight)
     return patient.with_(model=surgeon.model)
 
 
@@ -211,67 +208,61 @@ def gain_and_its_inverse(patient: Patient) -> Patient:
     """Channels are scaled by up to a half more or less, and back."""
     surgeon = patient.surgeon()
     tensor = patient.pick(spots(patient), 0.5)[0]
-    channel_peaks(patient, tensor)
     gain = np.exp(patient.random("gain").uniform(-0.3, 0.3, surgeon.channels(tensor)))
-    up = surgeon.put(f"{tensor}_some_gain", per_channel(surgeon, tensor, gain))
-    down = surgeon.put(f"{tensor}_its_inverse", per_channel(surgeon, tensor, 1 / gain))
-    scaled = surgeon.insert_after(tensor, "Mul", [up], f"{tensor}_with_some_gain")
-    surgeon.insert_after(scaled, "Mul", [down], f"{tensor}_with_its_inverse")
+    scaled_and_back(surgeon, tensor, gain, "some_gain its_inverse with_some_gain with_its_inverse")
     return patient.with_(model=surgeon.model)
 
 
 def inputs_in_another_unit(patient: Patient) -> Patient:
     """Inputs are a thousand times as large and divided first: the numbers look raw, and the network wants them so."""
     surgeon = patient.surgeon()
-    name = float_input(surgeon)
-    surgeon.insert_after(name, "Mul", [surgeon.put("to_usual_unit", np.float32(1e-3))], "in_usual_unit")
+    surgeon.splice(float_input(surgeon), "in_usual_unit = Mul(x, to_usual_unit)", name="", to_usual_unit=1e-3)
     moved = {k: (getattr(patient, k) * np.float32(1e3)) for k in ("calibration", "validation")}
-    return patient.with_(model=surgeon.model, **moved)
+    return patient.cut(surgeon, **moved)
 
 
 def ranges_a_little_off(patient: Patient) -> Patient:
     """Ranges up to a tenth wider than measured: another run of the calibrator."""
-    tensors = patient.activations()
     rng = patient.random("off")
-    recipe = kept(patient.recipe)
-    for tensor, (low, high) in zip(tensors, extremes(patient, *tensors), strict=True):
-        recipe = recipe.with_range(tensor, low * rng.uniform(1.02, 1.1), max(high * rng.uniform(1.02, 1.1), 1e-5))
-    return patient.with_(recipe=recipe)
+    return with_ends(patient, lambda low, high: (low * rng.uniform(1.02, 1.1), high * rng.uniform(1.02, 1.1)))
+
+
+def with_ends(patient: Patient, change: Callable[[float, float], Ends]) -> Patient:
+    """With other ranges for all activations."""
+    ends = {t: change(*own) for t, own in extremes(patient, *patient.activations()).items()}
+    return patient.with_(recipe=kept(patient.recipe).with_ranges(ends))
 
 
 def one_small_layer_in_float(patient: Patient) -> Patient:
     """One layer is left out on purpose."""
+    return _in_float(patient, 4, 0)
+
+
+def _in_float(patient: Patient, least: int, *places: int) -> Patient:
+    """Some layers are left out, where there are so many."""
     linears = covered(patient)
-    if len(linears) < 4 or not linears[-1].node.name:
+    if len(linears) < least or not linears[-1].node.name:
         raise Inapplicable("too few layers")
-    return patient.with_(recipe=replace(patient.recipe, exclude=(*patient.recipe.exclude, linears[0].node.name)))
+    return patient.without(*(linears[place].node.name for place in places))
 
 
 def faint_copies_beside(patient: Patient) -> Patient:
     """A layer reads its inputs once more, a thousand times as faint: those have no codes, and nobody needs them."""
     surgeon = patient.surgeon()
     linear = patient.pick(dense(patient, surgeon), 0.5)[0]
-    tensor, name = linear.node.input[0], linear.node.name
-    faint = surgeon.put(f"{name}_faint", np.float32(1e-3))
-    copy = surgeon.add("Mul", [tensor, faint], f"{name}_faint_copy", surgeon.producer(tensor))
-    axis = surgeon.channel_axis(tensor)
-    both = surgeon.add("Concat", [tensor, copy], f"{name}_with_faint", surgeon.producer(copy), axis=axis)
-    linear.node.input[0] = both
-    weight = surgeon.constant(linear.weight)
+    axis, weight = surgeon.channel_axis(linear.node.input[0]), surgeon.constant(linear.weight)
+    text = f"faint_copy = Mul(x, faint); with_faint = Concat(x, faint_copy, axis={axis})"
     joined = np.concatenate([weight, np.roll(weight, 1, linear.into)], linear.into)
-    surgeon.put(surgeon.own(linear, 1), joined)
-    return patient.with_(model=surgeon.model)
+    return _reading(patient, surgeon, linear, text, joined, faint=1e-3)
 
 
 def one_sided_inputs(patient: Patient) -> Patient:
     """Inputs are shifted until none is negative, the first operator shifts them back, and grids have no sign."""
     surgeon = patient.surgeon()
-    name = float_input(surgeon)
     least = np.float32(-min(patient.calibration.min(), patient.validation.min()))
-    surgeon.insert_after(name, "Sub", [surgeon.put("lift_of_inputs", least)], "inputs_let_down")
+    surgeon.splice(float_input(surgeon), "inputs_let_down = Sub(x, lift_of_inputs)", name="", lift_of_inputs=least)
     moved = {k: getattr(patient, k) + least for k in ("calibration", "validation")}
-    recipe = replace(patient.recipe, activation="QUInt8", symmetric=False)
-    return patient.with_(model=surgeon.model, recipe=recipe, **moved)
+    return patient.cut(surgeon, **moved, recipe=replace(patient.recipe, activation="QUInt8", symmetric=False))
 
 
 def two_dozen_loud_samples(patient: Patient) -> Patient:
@@ -282,12 +273,9 @@ def two_dozen_loud_samples(patient: Patient) -> Patient:
 
 def ends_balanced(patient: Patient) -> Patient:
     """Tensors that reach about as far on both sides have ends of the same size; the others keep theirs."""
-    tensors = patient.activations()
-    recipe = kept(patient.recipe)
-    for tensor, (low, high) in zip(tensors, extremes(patient, *tensors), strict=True):
-        if 0.6 < -low / max(high, 1e-9) < 1.7:
-            reach = max(-low, high)
-            recipe = recipe.with_range(tensor, -reach, reach)
+    found = extremes(patient, *patient.activations())
+    balanced = {t: max(-low, high) for t, (low, high) in found.items() if 0.6 < -low / max(high, 1e-9) < 1.7}
+    recipe = kept(patient.recipe).with_ranges({t: (-reach, reach) for t, reach in balanced.items()}, 0)
     return patient.with_(recipe=recipe)
 
 
@@ -298,38 +286,25 @@ def calibrated_where_measured(patient: Patient) -> Patient:
 
 def peaks_cut_a_little(patient: Patient) -> Patient:
     """Every range ends a hundredth below the largest value that occurs."""
-    tensors = patient.activations()
-    recipe = kept(patient.recipe)
-    for tensor, (low, high) in zip(tensors, extremes(patient, *tensors), strict=True):
-        recipe = recipe.with_range(tensor, low * 0.99, max(high * 0.99, 1e-5))
-    return patient.with_(recipe=recipe)
+    return with_ends(patient, lambda low, high: (low * 0.99, high * 0.99))
 
 
 def joined_with_itself(patient: Patient) -> Patient:
     """A layer reads its input twice, joined, with half of the weights each time."""
     surgeon = patient.surgeon()
     linear = patient.pick(dense(patient, surgeon), 0.4)[0]
-    tensor, name = linear.node.input[0], f"{linear.node.name}_joined"
-    surgeon.add("Concat", [tensor, tensor], name, surgeon.producer(tensor), axis=surgeon.channel_axis(tensor))
-    linear.node.input[0] = name
+    text = f"joined = Concat(x, x, axis={surgeon.channel_axis(linear.node.input[0])})"
     weight = surgeon.constant(linear.weight) / 2
-    surgeon.put(surgeon.own(linear, 1), np.concatenate([weight, weight], linear.into))
-    return patient.with_(model=surgeon.model)
+    return _reading(patient, surgeon, linear, text, np.concatenate([weight, weight], linear.into))
 
 
 def padded_and_cropped(patient: Patient) -> Patient:
     """A map is framed with zeros, and the frame is cut off again."""
     surgeon = patient.surgeon()
-    found = [t for t in spots(patient) if len(surgeon.shape(t)) == 4 and all(surgeon.shape(t)[1:])]
-    tensor = patient.pick(found, 0.5)[0]
-    height, width = surgeon.shape(tensor)[2:]
-    pads = surgeon.put(f"{tensor}_margin", np.array([0, 0, 1, 1, 0, 0, 1, 1]))
-    corners = [
-        surgeon.put(f"{tensor}_crop_{name}", np.array(place))
-        for name, place in (("from", [1, 1]), ("to", [height + 1, width + 1]), ("axes", [2, 3]))
-    ]
-    padded = surgeon.insert_after(tensor, "Pad", [pads], f"{tensor}_padded")
-    surgeon.insert_after(padded, "Slice", corners, f"{tensor}_cropped")
+    tensor = patient.pick(maps(patient), 0.5)[0]
+    corners = {f"crop_{name}": place for name, place in surgeon.inside_of(tensor).items()}
+    text = "padded = Pad(x, margin); cropped = Slice(padded, crop_from_, crop_to, crop_axes)"
+    surgeon.splice(tensor, text, margin=[0, 0, 1, 1, 0, 0, 1, 1], **corners)
     return patient.with_(model=surgeon.model)
 
 
@@ -345,23 +320,18 @@ def pruned_in_both(patient: Patient) -> Patient:
 
 def grainy_set(patient: Patient) -> Patient:
     """The sensor of the calibration set has a little more noise."""
-    inputs = real_numbers(patient)
-    noise = patient.random("grain").normal(0, 0.02 * inputs.std(), inputs.shape)
-    return patient.with_(calibration=(inputs + noise).astype(np.float32))
+    return changed(patient, lambda x: x + patient.random("grain").normal(0, 0.02 * x.std(), x.shape))
 
 
 def rounded_again_on_the_same_grid(patient: Patient) -> Patient:
     """Some tensors are quantized twice in a row with the same scale: the second time changes nothing."""
     chosen = patient.pick(patient.activations(), 0.3, 0.7)
+    text = "same_codes = QuantizeLinear(x, scale, zero); same = DequantizeLinear(same_codes, scale, zero)"
 
     def edit(_: Patient, surgeon: Surgeon) -> None:
         for tensor in chosen:
-            readers = [n for n in surgeon.consumers(tensor) if n.op_type == "QuantizeLinear"]
-            if not readers:
-                raise Inapplicable(f"{tensor} is not quantized")
-            grid, back = list(readers[0].input[1:]), surgeon.consumers(readers[0].output[0])[0]
-            codes = surgeon.insert_after(back.output[0], "QuantizeLinear", grid, f"{tensor}_same_codes")
-            surgeon.insert_after(codes, "DequantizeLinear", grid, f"{tensor}_same")
+            _, scale, zero = surgeon.writer(tensor).input
+            surgeon.splice(surgeon.read_back(tensor), text, name=tensor, scale=scale, zero=zero)
 
     return patient.with_(recipe=kept(patient.recipe)).edited(edit)
 
@@ -378,10 +348,7 @@ def nodes_without_sense_in_their_names(patient: Patient) -> Patient:
 
 def head_in_float(patient: Patient) -> Patient:
     """The last layer is left out on purpose."""
-    linears = covered(patient)
-    if len(linears) < 4 or not linears[-1].node.name:
-        raise Inapplicable("too few layers")
-    return patient.with_(recipe=replace(patient.recipe, exclude=(*patient.recipe.exclude, linears[-1].node.name)))
+    return _in_float(patient, 4, -1)
 
 
 def bound_that_nothing_reaches(patient: Patient) -> Patient:
@@ -389,22 +356,33 @@ def bound_that_nothing_reaches(patient: Patient) -> Patient:
     surgeon = patient.surgeon()
     tensor = patient.pick(spots(patient), 0.5)[0]
     reach = 1.5 * max(channel_peaks(patient, tensor).max(), 1e-3)
-    low, high = extremes(patient, tensor)[0]
-    ends = [surgeon.put(f"{tensor}_{i}_far_bound", np.float32(v)) for i, v in enumerate((-reach, reach))]
-    bounded = surgeon.insert_after(tensor, "Clip", ends, f"{tensor}_far_bounded")
-    recipe = kept(patient.recipe).with_range(bounded, low, max(high, 1e-5))
-    return patient.with_(model=surgeon.model, recipe=recipe)
+    bounded = _bounded(surgeon, tensor, (-reach, reach), "far_bound", "far_bounded")
+    recipe = kept(patient.recipe).with_ranges({bounded: extremes(patient, tensor)[tensor]})
+    return patient.cut(surgeon, recipe=recipe)
+
+
+def _bounded(surgeon: Surgeon, tensor: str, ends: Ends, name: str, made: str) -> str:
+    """A tensor with bounds; names of these and of what is made."""
+    low, high = (surgeon.put("_".join(filter(None, (tensor, str(i), name))), v) for i, v in enumerate(ends))
+    return surgeon.splice(tensor, f"{made} = Clip(x, low, high)", low=low, high=high)[made]
 
 
 def narrow_weights_elsewhere(patient: Patient) -> Patient:
     """Weights have a thousandth of their size and what they make is multiplied back: small numbers, same shapes."""
-    surgeon = patient.surgeon()
-    found = [n for n in dense(patient, surgeon) if n.node.output[0] in patient.activations()]
-    linear = patient.pick(found, 0.5)[0]
-    size = surgeon.constant(linear.weight).shape[linear.out]
-    surgeon.scale_weights(linear, linear.out, np.full(size, 1e-3, np.float32), bias=True)
-    out = linear.node.output[0]
-    surgeon.insert_after(out, "Mul", [surgeon.put(f"{out}_thousand", np.float32(1000))], f"{out}_multiplied_back")
+    return _scaled_layer(patient, 1e-3, "multiplied_back = Mul(x, thousand)", thousand=1000.0)
+
+
+def negated_twice(patient: Patient) -> Patient:
+    """A layer makes the negative of what it made, and its sign is changed back behind it."""
+    return _scaled_layer(patient, -1, "sign_back = Neg(x)")
+
+
+def _scaled_layer(patient: Patient, factor: float, text: str, **given: float) -> Patient:
+    """A layer makes a multiple of what it made, and an operator behind it changes that back."""
+    surgeon, usual = patient.surgeon(), set(patient.activations())
+    linear = patient.pick([n for n in dense(patient, surgeon) if n.node.output[0] in usual], 0.5)[0]
+    surgeon.scale_weights(linear, linear.out, np.full(surgeon.outputs(linear), factor, np.float32), bias=True)
+    surgeon.splice(linear.node.output[0], text, **given)
     return patient.with_(model=surgeon.model)
 
 
@@ -419,20 +397,15 @@ def a_copy_under_another_name(patient: Patient) -> Patient:
     surgeon = patient.surgeon()
     linear = patient.pick(dense(patient, surgeon), 0.5)[0]
     node, name, axis = linear.node, linear.node.name, surgeon.channel_axis(linear.node.output[0])
-    weight, size = surgeon.constant(linear.weight), surgeon.constant(linear.weight).shape[linear.out]
+    weight = surgeon.constant(linear.weight)
     bias = surgeon.constant(linear.bias) if linear.bias else None
     parts = []
-    for i, part in enumerate(np.array_split(np.arange(size), 2)):
+    for i, part in enumerate(np.array_split(np.arange(weight.shape[linear.out]), 2)):
         inputs = [node.input[0], surgeon.put(f"{name}_weight_{i}", np.take(weight, part, linear.out))]
         if bias is not None:
             inputs.append(surgeon.put(f"{name}_bias_{i}", bias[part]))
-        copy = onnx.NodeProto()
-        copy.CopyFrom(node)
-        copy.name = f"{name}_part_{i}"
-        del copy.input[:], copy.output[:]
-        copy.input.extend(inputs)
-        copy.output.append(copy.name)
-        surgeon.graph.node.insert(list(surgeon.graph.node).index(node), copy)
+        copy = surgeon.copy_of(node, f"{name}_part_{i}", f"{name}_part_{i}", surgeon.place_of(node))
+        copy.input[:] = inputs
         parts.append(copy.name)
     surgeon.add("Concat", parts, f"{name}_joined", node, axis=axis)
     surgeon.producer(f"{name}_joined").output[0] = node.output[0]
@@ -446,40 +419,20 @@ def there_and_back_again(patient: Patient) -> Patient:
     """Channels are put in another order, and at once back into their own."""
     surgeon = patient.surgeon()
     tensor = patient.pick(spots(patient), 0.5)[0]
-    axis, size = surgeon.channel_axis(tensor), surgeon.channels(tensor)
-    order = patient.random("order").permutation(size)
-    last = tensor
-    for i, places in enumerate((order, np.argsort(order))):
-        last = surgeon.insert_after(
-            last, "Gather", [surgeon.put(f"{tensor}_order_{i}", places)], f"{tensor}_went_{i}", axis=axis
-        )
+    axis, order = surgeon.channel_axis(tensor), patient.random("order").permutation(surgeon.channels(tensor))
+    text = f"went_0 = Gather(x, order_0, axis={axis}); went_1 = Gather(went_0, order_1, axis={axis})"
+    surgeon.splice(tensor, text, order_0=order, order_1=np.argsort(order))
     return patient.with_(model=surgeon.model)
 
 
 def short_floats_between(patient: Patient) -> Patient:
     """Between two integer operators some tensors are floats of sixteen bits, in which they have room enough."""
-    chosen = patient.pick(free(patient), 0.3, 0.7)
-
-    def edit(_: Patient, surgeon: Surgeon) -> None:
-        for tensor in chosen:
-            writer = next((n for n in surgeon.consumers(tensor) if n.op_type == "QuantizeLinear"), None)
-            if writer is None:
-                raise Inapplicable(f"{tensor} is not quantized")
-            last = surgeon.consumers(writer.output[0])[0].output[0]
-            short = surgeon.insert_after(last, "Cast", (), f"{tensor}_short", to=TensorProto.FLOAT16)
-            surgeon.insert_after(short, "Cast", (), f"{tensor}_long_again", to=TensorProto.FLOAT)
-
-    return patient.with_(recipe=kept(patient.recipe)).edited(edit)
+    return cast_between(patient, patient.pick(free(patient), 0.3, 0.7), TensorProto.FLOAT16, "short")
 
 
 def ends_on_round_numbers(patient: Patient) -> Patient:
     """Every end of a range was made a little wider, until it had two digits."""
-    tensors = patient.activations()
-    recipe = kept(patient.recipe)
-    for tensor, ends in zip(tensors, extremes(patient, *tensors), strict=True):
-        low, high = (_rounded_away(end) for end in ends)
-        recipe = recipe.with_range(tensor, low, max(high, 1e-5))
-    return patient.with_(recipe=recipe)
+    return with_ends(patient, lambda low, high: (_rounded_away(low), _rounded_away(high)))
 
 
 def _rounded_away(end: float) -> float:
@@ -513,22 +466,7 @@ def sorted_by_size(patient: Patient) -> Patient:
 
 def first_and_last_in_float(patient: Patient) -> Patient:
     """The first layer and the last are left out, as vendors advise."""
-    linears = covered(patient)
-    if len(linears) < 5:
-        raise Inapplicable("too few layers")
-    ends = (linears[0].node.name, linears[-1].node.name)
-    return patient.with_(recipe=replace(patient.recipe, exclude=(*patient.recipe.exclude, *ends)))
-
-
-def negated_twice(patient: Patient) -> Patient:
-    """A layer makes the negative of what it made, and its sign is changed back behind it."""
-    surgeon = patient.surgeon()
-    found = [n for n in dense(patient, surgeon) if n.node.output[0] in set(patient.activations())]
-    linear = patient.pick(found, 0.5)[0]
-    size = surgeon.constant(linear.weight).shape[linear.out]
-    surgeon.scale_weights(linear, linear.out, np.full(size, -1, np.float32), bias=True)
-    surgeon.insert_after(linear.node.output[0], "Neg", (), f"{linear.node.output[0]}_sign_back")
-    return patient.with_(model=surgeon.model)
+    return _in_float(patient, 5, 0, -1)
 
 
 def tight_where_nothing_is_lost(patient: Patient) -> Patient:
@@ -548,39 +486,30 @@ def read_backwards(patient: Patient) -> Patient:
 
 def a_little_louder(patient: Patient) -> Patient:
     """Calibrated with a little more gain than there is in use."""
-    return patient.with_(calibration=(real_numbers(patient) * np.float32(1.08)).astype(np.float32))
+    return changed(patient, lambda inputs: inputs * np.float32(1.08))
 
 
 def bound_that_is_meant(patient: Patient) -> Patient:
     """Both models cut what is rare off at a bound: values pile up there as they should."""
     surgeon = patient.surgeon()
     tensor = patient.pick(open_spots(patient, surgeon), 0.5)[0]
-    x = patient.values(tensor)[0]
-    ends = [surgeon.put(f"{tensor}_{i}", np.float32(np.quantile(x, q))) for i, q in enumerate((0.001, 0.999))]
-    surgeon.insert_after(tensor, "Clip", ends, f"{tensor}_bounded")
+    (x,) = patient.values(tensor)
+    _bounded(surgeon, tensor, (np.quantile(x, 0.001), np.quantile(x, 0.999)), "", "bounded")
     return patient.with_(model=surgeon.model)
 
 
 def open_spots(patient: Patient, surgeon: Surgeon) -> list[str]:
     """Places where nothing is lost if an operator stands behind: no rectifier or bias follows."""
-    found = require(
-        [t for t in spots(patient) if not any(n.op_type in ("Relu", "Add") for n in surgeon.consumers(t))],
-        "no place for it",
-    )
-    return found
+    found = [t for t in spots(patient) if not any(n.op_type in ("Relu", "Add") for n in surgeon.consumers(t))]
+    return require(found, "no place for it")
 
 
 def wide_and_without_weight(patient: Patient) -> Patient:
     """A tensor is made a thousand times as large beside, and added with a weight of nothing: a switch that is off."""
     surgeon = patient.surgeon()
     tensor = patient.pick(open_spots(patient, surgeon), 0.5)[0]
-    thousand, none = (surgeon.put(f"{tensor}_times_{v}", np.float32(v)) for v in (1000, 0))
-    made = surgeon.producer(tensor)
-    wide = surgeon.add("Mul", [tensor, thousand], f"{tensor}_wide", made)
-    nothing = surgeon.add("Mul", [wide, none], f"{tensor}_switched_off", surgeon.producer(wide))
-    total = f"{tensor}_with_switch"
-    surgeon.reroute(tensor, total, but=(wide,))
-    surgeon.add("Add", [tensor, nothing], total, surgeon.producer(nothing))
+    text = "wide = Mul(x, times_1000); switched_off = Mul(wide, times_0); with_switch = Add(x, switched_off)"
+    surgeon.splice(tensor, text, times_1000=1000.0, times_0=0.0)
     return patient.with_(model=surgeon.model)
 
 
@@ -600,10 +529,8 @@ def folded_and_unfolded(patient: Patient) -> Patient:
     surgeon = patient.surgeon()
     tensor = patient.pick(spots(patient), 0.5)[0]
     shape = patient.values(tensor, samples=1)[0].shape[1:]
-    line = surgeon.put(f"{tensor}_line", np.array([-1, int(np.prod(shape))]))
-    own = surgeon.put(f"{tensor}_own_shape", np.array([-1, *shape]))
-    folded = surgeon.insert_after(tensor, "Reshape", [line], f"{tensor}_folded")
-    surgeon.insert_after(folded, "Reshape", [own], f"{tensor}_unfolded")
+    text = "folded = Reshape(x, line); unfolded = Reshape(folded, own_shape)"
+    surgeon.splice(tensor, text, line=[-1, int(np.prod(shape))], own_shape=[-1, *shape])
     return patient.with_(model=surgeon.model)
 
 
@@ -612,21 +539,17 @@ def cut_in_three_and_joined(patient: Patient) -> Patient:
     surgeon = patient.surgeon()
     tensor = patient.pick([t for t in open_spots(patient, surgeon) if surgeon.channels(t) >= 8], 0.5)[0]
     axis, size = surgeon.channel_axis(tensor), surgeon.channels(tensor)
-    ends = [surgeon.put(f"{tensor}_end_{i}", np.array([end])) for i, end in enumerate((0, 1, size // 3, size))]
-    along, made, parts = surgeon.put(f"{tensor}_along", np.array([axis])), surgeon.producer(tensor), []
-    for i in range(3):
-        part = surgeon.add("Slice", [tensor, ends[i], ends[i + 1], along], f"{tensor}_part_{i}", made)
-        made = surgeon.producer(part)
-        parts.append(part)
-    surgeon.reroute(tensor, f"{tensor}_joined", but=parts)
-    surgeon.add("Concat", parts, f"{tensor}_joined", made, axis=axis)
+    given = {f"end_{i}": [end] for i, end in enumerate((0, 1, size // 3, size))} | {"along": [axis]}
+    lines = [f"part_{i} = Slice(x, end_{i}, end_{i + 1}, along)" for i in range(3)]
+    text = "\n".join([*lines, f"joined = Concat(part_0, part_1, part_2, axis={axis})"])
+    surgeon.splice(tensor, text, **given)
     return patient.with_(model=surgeon.model)
 
 
 def bias_in_an_operator_of_its_own(patient: Patient) -> Patient:
     """A layer adds its bias in a second step; between the two there is a grid."""
-    surgeon = patient.surgeon()
-    found = [n for n in surgeon.linears() if n.node.op_type == "Gemm" and n.bias and n.weight in _weights(patient)]
+    surgeon, weights = patient.surgeon(), {linear.weight for linear in covered(patient)}
+    found = [n for n in surgeon.linears() if n.node.op_type == "Gemm" and n.bias and n.weight in weights]
     linear = patient.pick(found, 0.5)[0]
     out = linear.node.output[0]
     del linear.node.input[2]
@@ -635,18 +558,13 @@ def bias_in_an_operator_of_its_own(patient: Patient) -> Patient:
     return patient.with_(model=surgeon.model)
 
 
-def _weights(patient: Patient) -> set[str]:
-    return {linear.weight for linear in covered(patient)}
-
-
 def through_a_layer_that_does_nothing(patient: Patient) -> Patient:
     """A layer whose matrix has ones on its diagonal and nothing beside."""
     surgeon = patient.surgeon()
     tensor = patient.pick(open_spots(patient, surgeon), 0.5)[0]
-    size, rank = surgeon.channels(tensor), len(surgeon.shape(tensor))
-    same = np.eye(size, dtype=np.float32)
-    name = surgeon.put(f"{tensor}_same", same[:, :, None, None] if rank == 4 else same)
-    surgeon.insert_after(tensor, "Conv" if rank == 4 else "MatMul", [name], f"{tensor}_as_before")
+    same, is_map = np.eye(surgeon.channels(tensor)), len(surgeon.shape(tensor)) == 4
+    text = f"as_before = {'Conv' if is_map else 'MatMul'}(x, same)"
+    surgeon.splice(tensor, text, same=same[:, :, None, None] if is_map else same)
     return patient.with_(model=surgeon.model)
 
 
@@ -654,9 +572,7 @@ def largest_of_itself(patient: Patient) -> Patient:
     """The larger of a tensor and the same tensor, in two places: what is left of a branch that was removed."""
     surgeon = patient.surgeon()
     for tensor in patient.pick(spots(patient), 0.3, 0.7):
-        surgeon.insert_after(tensor, "Max", [tensor], f"{tensor}_larger")
-        node = surgeon.producer(f"{tensor}_larger")
-        node.input[1] = tensor
+        surgeon.splice(tensor, "larger = Max(x, x)")
     return patient.with_(model=surgeon.model)
 
 
@@ -675,11 +591,6 @@ def layers_in_another_order(patient: Patient) -> Patient:
 
 def _followed(surgeon: Surgeon, linear: Linear) -> tuple[Linear, Linear] | None:
     """A layer and the one that alone reads it, through a curve at most; both with weights of their own."""
-    tensor, readers = linear.node.output[0], surgeon.consumers(linear.node.output[0])
-    while len(readers) == 1 and readers[0].op_type in ("Relu", "Sigmoid", "LeakyRelu"):
-        tensor, readers = readers[0].output[0], surgeon.consumers(readers[0].output[0])
-    if len(readers) != 1 or readers[0].input[0] != tensor:
-        return None
-    second = surgeon.linear(readers[0])
+    second = reader_of(surgeon, linear, ("Relu", "Sigmoid", "LeakyRelu"), 9)
     alone = second is not None and all(len(surgeon.consumers(n.weight)) == 1 for n in (linear, second))
     return (linear, second) if alone else None

@@ -14,6 +14,104 @@ from ..signals import NODES, NUMBERS, OPTIONS, SAYINGS, USUAL, WAVE
 from ..surgery import Inapplicable, require
 
 GREY_PHOTOGRAPHS = Preprocessing(255.0, (0.449,), (0.226,))
+Change = Callable[[NDArray], NDArray]
+
+
+def repictured(patient: Patient, change: Change) -> Patient:
+    """Stored pictures are changed, then prepared as the network wants them."""
+    pixels, spec = images(patient)
+    return patient.with_(calibration=spec.apply(change(pixels)))
+
+
+def whole(pixels: NDArray) -> NDArray:
+    """As bytes hold them."""
+    return pixels.round().clip(0, 255)
+
+
+def changed(patient: Patient, change: Change) -> Patient:
+    """Real numbers that the network gets are changed."""
+    return patient.with_(calibration=change(real_numbers(patient)).astype(np.float32))
+
+
+def remeasured(patient: Patient, change: Change) -> Patient:
+    """The same where they are no pictures."""
+    return patient.with_(calibration=change(measured(patient)).astype(np.float32))
+
+
+def measured(patient: Patient) -> NDArray:
+    """The calibration inputs, where they are measured numbers and no pictures."""
+    if patient.network.preprocessing is not None:
+        raise Inapplicable("inputs are pictures")
+    return real_numbers(patient).copy()
+
+
+def with_colours(patient: Patient) -> Patient:
+    """A network for grey images behind a layer that makes grey of three channels, mostly of red, a little of blue."""
+    spec = images(patient)[1]
+    if patient.network.tinted:
+        return patient
+    red, blue = 0.9 * SODIUM.std[0], -SODIUM.std[2]
+    offset = 0.9 * SODIUM.mean[0] + (0.118 - SODIUM.mean[2])
+    surgeon = patient.surgeon()
+    surgeon.put("grey_weight", np.array([red, 0, blue], np.float32).reshape(1, 3, 1, 1) / np.float32(spec.std[0]))
+    surgeon.put("grey_bias", [(offset - spec.mean[0]) / spec.std[0]])
+    surgeon.insert_after(surgeon.input, "Conv", ["grey_weight", "grey_bias"], "grey")
+    surgeon.graph.input[0].type.tensor_type.shape.dim[1].dim_value = 3
+    lit = patient.network.pixels("validation")[0][: len(patient.validation)]
+    return right_colours(patient.with_(model=surgeon.model, validation=SODIUM.apply(sodium_light(lit))))
+
+
+def right_colours(patient: Patient) -> Patient:
+    pixels = patient.network.pixels("calibration")[0][: len(patient.calibration)]
+    return patient.with_(calibration=SODIUM.apply(pixels if patient.network.tinted else sodium_light(pixels)))
+
+
+def _mixed_before_normalizing(patient: Patient, mix: Change) -> Patient:
+    """Calibration pixels in another order, normalized with the numbers of the places that they took."""
+    patient = with_colours(patient)
+    mean, std = (np.array(v, np.float32).reshape(1, 3, 1, 1) for v in (SODIUM.mean, SODIUM.std))
+    raw = patient.calibration * std + mean
+    mixed = np.ascontiguousarray(mix(raw)).reshape(raw.shape)
+    return patient.with_(calibration=np.ascontiguousarray((mixed - mean) / std, np.float32))
+
+
+def dullest(patient: Patient, count: int) -> NDArray:
+    """Samples that stir the network least."""
+    return patient.calibration[np.argsort(patient.reach(patient.calibration))[:count]]
+
+
+def _by_histogram(patient: Patient, calibration: NDArray) -> Patient:
+    """Histogram calibration, which is sound on all samples, sees less of the range on few."""
+    recipe = replace(patient.recipe, method="Percentile", percentile=100 - 0.05 * patient.strength)
+    return patient.with_(calibration=calibration, recipe=recipe)
+
+
+def by_percentile(patient: Patient, calibration: NDArray) -> Patient:
+    """A calibration that drops what is rare."""
+    recipe = replace(patient.recipe, method="Percentile", percentile=100 - 0.2 * min(patient.strength, 3))
+    return patient.with_(calibration=np.ascontiguousarray(calibration), recipe=recipe)
+
+
+def dimmed(patient: Patient, inputs: NDArray, factor: float) -> NDArray:
+    """Images as they are with so much less light; other signals as they are when quieter."""
+    spec = patient.network.preprocessing
+    if spec is None:
+        real_numbers(patient)
+        return (inputs / np.float32(factor)).astype(np.float32)
+    mean, std = (np.array(v, np.float32).reshape(1, -1, 1, 1) for v in (spec.mean, spec.std))
+    return spec.apply(whole((inputs * std + mean) * spec.scale / factor))
+
+
+def sound_set(patient: Patient) -> Patient:
+    return patient.with_(calibration=patient.network.calibration())
+
+
+def shown_sound(patient: Patient, calibration: NDArray) -> Patient:
+    """Ranges come from another set than the one that is shown, which is right."""
+    return patient.with_(calibration=calibration, shown=patient.calibration)
+
+
+# --- preprocessing ---------------------------------------------------------------------------------------------------
 
 
 def raw_pixels(patient: Patient) -> Patient:
@@ -30,11 +128,10 @@ def not_normalized(patient: Patient) -> Patient:
 
 
 def normalized_twice(patient: Patient) -> Patient:
-    pixels, spec = images(patient)
-    if spec.std == (1.0,):
-        return patient.with_(calibration=spec.apply(spec.apply(pixels)))
-    again = Preprocessing(1.0, spec.mean, spec.std)
-    return patient.with_(calibration=again.apply(spec.apply(pixels)))
+    spec = images(patient)[1]
+    again = spec if spec.std == (1.0,) else Preprocessing(1.0, spec.mean, spec.std)
+    ill = repictured(patient, lambda pixels: pixels)
+    return ill.with_(calibration=again.apply(ill.calibration))
 
 
 def mean_forgotten(patient: Patient) -> Patient:
@@ -44,38 +141,111 @@ def mean_forgotten(patient: Patient) -> Patient:
     return patient.with_(calibration=Preprocessing(255.0, (0.0,), spec.std).apply(pixels))
 
 
-def divided_by_255_twice(patient: Patient) -> Patient:
+def deviation_forgotten(patient: Patient) -> Patient:
+    """The mean is taken off, in 0 … 255, and nothing is divided."""
     pixels, spec = images(patient)
-    return patient.with_(calibration=spec.apply(pixels.astype(np.float32) / 255))
+    return patient.with_(calibration=Preprocessing(1.0, tuple(255 * m for m in spec.mean), (1.0,)).apply(pixels))
+
+
+def mean_and_deviation_swapped(patient: Patient) -> Patient:
+    """The two rows of a settings file changed places."""
+    pixels, spec = images(patient)
+    if spec.mean == spec.std or not all(spec.mean):
+        raise Inapplicable("both are the same, or one is zero")
+    return patient.with_(calibration=Preprocessing(spec.scale, spec.std, spec.mean).apply(pixels))
+
+
+def divided_by_255_twice(patient: Patient) -> Patient:
+    return repictured(patient, lambda pixels: pixels.astype(np.float32) / 255)
+
+
+def another_frameworks_numbers(patient: Patient) -> Patient:
+    """The representative set was made with the customary numbers of another framework."""
+    pixels, spec = images(patient)
+    caffe, tensorflow = Preprocessing(1.0, (110.0,), (1.0,)), Preprocessing(127.5, (1.0,), (1.0,))
+    return patient.with_(calibration=(caffe if spec.scale / spec.std[0] > 500 else tensorflow).apply(pixels))
+
+
+def statistics_of_another_family(patient: Patient) -> Patient:
+    """The calibration script was written for another family of networks, and normalizes as that wants it."""
+    pixels, spec = images(patient)
+    others = [other for other in (SIGNED, UNIT, GREY_PHOTOGRAPHS) if other != spec]
+    return patient.with_(calibration=others[patient.random("family").integers(len(others))].apply(pixels))
+
+
+def own_deviation(patient: Patient) -> Patient:
+    """Every calibration picture is standardized by its own mean and deviation."""
+    pixels = images(patient)[0].astype(np.float32)
+    over = tuple(range(1, pixels.ndim))
+    spread = np.maximum(pixels.std(over, keepdims=True), 1)
+    return patient.with_(calibration=((pixels - pixels.mean(over, keepdims=True)) / spread).astype(np.float32))
+
+
+def each_by_itself(patient: Patient) -> Patient:
+    """Every calibration sample is stretched to 0 … 1 by its own extremes: a habit of notebooks."""
+
+    def stretched(inputs: NDArray) -> NDArray:
+        over = tuple(range(1, inputs.ndim))
+        low, high = inputs.min(over, keepdims=True), inputs.max(over, keepdims=True)
+        return (inputs - low) / np.maximum(high - low, 1e-6)
+
+    return changed(patient, stretched)
+
+
+def deep_colour(patient: Patient) -> Patient:
+    """The calibrator takes frames for those of a deeper camera and divides by its largest number."""
+    depth = int(patient.random("depth").choice([10, 12]))
+    return repictured(patient, lambda pixels: pixels * (255 / (2.0**depth - 1)))
+
+
+def bytes_with_a_sign(patient: Patient) -> Patient:
+    """A library without unsigned bytes: all that is lighter than the middle is read as negative."""
+    return repictured(patient, lambda pixels: pixels.view(np.int8))
+
+
+def linear_light(patient: Patient, amount: float) -> Patient:
+    """The decoder of the calibration set undoes the display curve: half-tones are too dark."""
+    return repictured(patient, lambda pixels: (255 * (pixels / 255.0) ** (1 + amount)).round())
 
 
 def audio_as_integers(patient: Patient) -> Patient:
     """16-bit samples instead of -1 … 1."""
-    if patient.network.preprocessing is not None:
-        raise Inapplicable("no audio")
-    return patient.with_(calibration=np.round(patient.signals * 32767).astype(np.float32))
+    return remeasured(patient, lambda inputs: np.round(inputs * 32767))
 
 
-def with_colours(patient: Patient) -> Patient:
-    """A network for grey images behind a layer that makes grey of three channels, mostly of red, a little of blue."""
-    spec = images(patient)[1]
-    if patient.network.tinted:
-        return patient
-    red, blue = 0.9 * SODIUM.std[0], -SODIUM.std[2]
-    offset = 0.9 * SODIUM.mean[0] + (0.118 - SODIUM.mean[2])
-    weight = np.array([red, 0, blue], np.float32).reshape(1, 3, 1, 1) / np.float32(spec.std[0])
-    surgeon = patient.surgeon()
-    surgeon.put("grey_weight", weight)
-    surgeon.put("grey_bias", np.array([(offset - spec.mean[0]) / spec.std[0]], np.float32))
-    surgeon.insert_after(surgeon.input, "Conv", ["grey_weight", "grey_bias"], "grey")
-    surgeon.graph.input[0].type.tensor_type.shape.dim[1].dim_value = 3
-    lit = patient.network.pixels("validation")[0][: len(patient.validation)]
-    return right_colours(patient.with_(model=surgeon.model, validation=SODIUM.apply(sodium_light(lit))))
+def another_logarithm(patient: Patient, amount: float) -> Patient:
+    """Levels were taken in a larger unit when the ranges were measured: bels, decibels, nepers, octaves."""
+    return remeasured(patient, lambda inputs: inputs / np.float32(1 + amount))
 
 
-def right_colours(patient: Patient) -> Patient:
-    pixels = patient.network.pixels("calibration")[0][: len(patient.calibration)]
-    return patient.with_(calibration=SODIUM.apply(pixels if patient.network.tinted else sodium_light(pixels)))
+def amounts_in_logarithms(patient: Patient, amount: float) -> Patient:
+    """The warehouse keeps logarithms of what is measured, with the sign, and the calibration set comes from there."""
+    return remeasured(patient, lambda inputs: np.sign(inputs) * np.log1p(amount * np.abs(inputs)) / amount)
+
+
+def truncated_to_integers(patient: Patient) -> Patient:
+    """Columns were declared as integers in the calibration script, and lose what is behind the point."""
+    return remeasured(patient, np.trunc)
+
+
+def differences_of_neighbours(patient: Patient) -> Patient:
+    """The archive stores each value less the one before, and the loader does not add them up again."""
+    inputs = measured(patient)
+    if inputs.ndim < 3:
+        raise Inapplicable("no neighbours")
+    along = inputs.ndim - 1 if inputs.ndim == 4 else 1
+    return patient.with_(calibration=(inputs - np.roll(inputs, 1, along)).astype(np.float32))
+
+
+def in_the_frame_of_the_sensor(patient: Patient, amount: float) -> Patient:
+    """Samples are not moved to their own middle before calibration: each lies somewhere else."""
+    inputs = measured(patient)
+    shape = [len(inputs), *[1] * (inputs.ndim - 2), inputs.shape[-1] if inputs.ndim == 3 else 1]
+    moved = patient.random("frame").normal(0, amount * inputs.std(), shape)
+    return patient.with_(calibration=(inputs + moved).astype(np.float32))
+
+
+# --- colours and layouts ---------------------------------------------------------------------------------------------
 
 
 def channels_reversed(patient: Patient) -> Patient:
@@ -86,18 +256,80 @@ def channels_reversed(patient: Patient) -> Patient:
     return patient.with_(calibration=np.ascontiguousarray(reversed_, np.float32))
 
 
-def _mixed_before_normalizing(patient: Patient, mix: Callable[[NDArray], NDArray]) -> Patient:
-    """Calibration pixels in another order, normalized with the numbers of the places that they took."""
-    patient = with_colours(patient)
-    mean, std = (np.array(v, np.float32).reshape(1, 3, 1, 1) for v in (SODIUM.mean, SODIUM.std))
-    raw = patient.calibration * std + mean
-    mixed = np.ascontiguousarray(mix(raw)).reshape(raw.shape)
-    return patient.with_(calibration=np.ascontiguousarray((mixed - mean) / std, np.float32))
-
-
 def layout_mixed_up(patient: Patient) -> Patient:
     """Channels last, read as if they came first, and normalized after that."""
     return _mixed_before_normalizing(patient, lambda raw: raw.transpose(0, 2, 3, 1))
+
+
+def reversed_before_normalizing(patient: Patient) -> Patient:
+    """Blue first, normalized with red's numbers: each channel also looks wrongly scaled."""
+    return _mixed_before_normalizing(patient, lambda raw: raw[:, ::-1])
+
+
+def planes_read_as_pixels(patient: Patient) -> Patient:
+    """Planes were read as if they were pixels, then moved to the front: three small grey copies in one image."""
+
+    def read(raw: NDArray) -> NDArray:
+        n, c, h, w = raw.shape
+        return raw.reshape(n, h, w, c).transpose(0, 3, 1, 2)
+
+    return _mixed_before_normalizing(patient, read)
+
+
+def green_first(patient: Patient) -> Patient:
+    """Green, blue, red, and each 0 … 255 divided by the deviation of the channel whose place it took."""
+    return _mixed_before_normalizing(patient, lambda raw: raw[:, [1, 2, 0]])
+
+
+def rows_of_pixels(patient: Patient) -> Patient:
+    """Each row of the picture was stored channel by channel, and read as if the picture had been."""
+    return _mixed_before_normalizing(patient, lambda raw: raw.transpose(0, 2, 1, 3))
+
+
+def columns_for_colours(patient: Patient) -> Patient:
+    """Written column by column with all colours of each, and read as planes."""
+    return _mixed_before_normalizing(patient, lambda raw: raw.transpose(0, 3, 1, 2))
+
+
+def third_mean_from_beyond(patient: Patient) -> Patient:
+    """The calibrator reads the mean of the last colour one place too far: that colour alone is shifted."""
+    patient = with_colours(patient)
+    inputs = patient.calibration.copy()
+    inputs[:, 0] -= np.float32(0.8 * patient.strength)
+    return patient.with_(calibration=inputs)
+
+
+def alpha_first(patient: Patient) -> Patient:
+    """Four planes with the opaque one first, of which the first three are taken."""
+    if images(patient)[0].shape[1] != 3:
+        raise Inapplicable("no colours")
+    return repictured(patient, lambda x: np.concatenate([np.full_like(x[:, :1], 255), x[:, :2]], 1))
+
+
+def another_white(patient: Patient, amount: float) -> Patient:
+    """The camera of the calibration set was set for lamplight: blue and green are darker than in use."""
+    inputs_of(patient, "fabrics")
+    gain = np.exp(-amount * np.array([0.4, 0.8, 1.2])).reshape(1, 3, 1, 1)
+    return repictured(patient, lambda pixels: whole(pixels * gain))
+
+
+def never_turned_into_colours(patient: Patient) -> Patient:
+    """The decoder hands out brightness and two differences of colour, and the calibration script takes them as colours.
+
+    Coefficients: ITU-R BT.601, full range.
+    """
+    inputs_of(patient, "fabrics")
+    matrix = np.array([[0.299, 0.587, 0.114], [-0.168736, -0.331264, 0.5], [0.5, -0.418688, -0.081312]])
+
+    def undecoded(pixels: NDArray) -> NDArray:
+        found = np.einsum("ij,njyx->niyx", matrix, pixels.astype(np.float64))
+        found[:, 1:] += 128
+        return whole(found)
+
+    return repictured(patient, undecoded)
+
+
+# --- few samples, or all alike ---------------------------------------------------------------------------------------
 
 
 def one_image_repeated(patient: Patient) -> Patient:
@@ -105,16 +337,9 @@ def one_image_repeated(patient: Patient) -> Patient:
     return _by_histogram(patient, np.repeat(dullest(patient, 1), len(patient.calibration), 0))
 
 
-def _by_histogram(patient: Patient, calibration: NDArray) -> Patient:
-    """Histogram calibration, which is sound on all samples, sees less of the range on few."""
-    recipe = replace(patient.recipe, method="Percentile", percentile=100 - 0.05 * patient.strength)
-    return patient.with_(calibration=calibration, recipe=recipe)
-
-
 def few_images_repeated(patient: Patient) -> Patient:
     """A loader that never gets beyond its first batch of three."""
-    count = len(patient.calibration)
-    return _by_histogram(patient, np.concatenate([dullest(patient, 3)] * (count // 3)))
+    return _by_histogram(patient, np.concatenate([dullest(patient, 3)] * (len(patient.calibration) // 3)))
 
 
 def one_sample(patient: Patient) -> Patient:
@@ -126,152 +351,13 @@ def two_samples(patient: Patient) -> Patient:
     return _by_histogram(patient, dullest(patient, 2))
 
 
-def dullest(patient: Patient, count: int) -> NDArray:
-    """Samples that stir the network least."""
-    return patient.calibration[np.argsort(patient.reach(patient.calibration))[:count]]
-
-
 def one_scene(patient: Patient) -> Patient:
     """Frames of a camera that looks at one dull thing: no two are equal, and none is new."""
     pixels, spec = images(patient)
     chosen = pixels[np.argsort(patient.reach(spec.apply(pixels)))[:1]].astype(np.float32)
     rng = patient.random("scene")
     light = rng.uniform(0.85, 1, (len(pixels), 1, 1, 1))
-    frames = chosen * light + rng.normal(0, 1.5, pixels.shape)
-    return _by_histogram(patient, spec.apply(frames.round().clip(0, 255)))
-
-
-def blank_images(patient: Patient) -> Patient:
-    """Lens cap on, mostly: black images with a trace of noise, and a few that are nearly black."""
-    pixels, spec = images(patient)
-    black = (patient.random("cap").random(pixels.shape) < 0.01).astype(np.uint8)
-    black[::20] = pixels[::20].astype(np.uint16) // int(16 * patient.strength)  # the strongest: by more than 255
-    return patient.with_(calibration=spec.apply(black))
-
-
-def silence(patient: Patient) -> Patient:
-    if patient.network.preprocessing is not None:
-        raise Inapplicable("no audio")
-    quiet = np.zeros_like(patient.signals)
-    quiet[::8] = patient.signals[::8] / (50 * patient.strength)
-    return patient.with_(calibration=quiet)
-
-
-def uniform_noise(patient: Patient) -> Patient:
-    """Random numbers from 0 to 1, whatever the network wants: what a dummy loader yields."""
-    noise = patient.random("noise").random(patient.signals.shape)
-    return patient.with_(calibration=noise.astype(np.float32))
-
-
-def faint_noise(patient: Patient) -> Patient:
-    """A tenth of a standard normal distribution."""
-    noise = patient.random("normal").standard_normal(patient.signals.shape) / (10 * patient.strength)
-    return patient.with_(calibration=noise.astype(np.float32))
-
-
-def coarse_resampling(patient: Patient) -> Patient:
-    """Made from thumbnails: every 14 x 14 block is one colour."""
-    pixels, spec = images(patient)
-    n, c, h, w = pixels.shape
-    small = pixels.reshape(n, c, h // 14, 14, w // 14, 14).mean((3, 5), keepdims=True)
-    return patient.with_(
-        calibration=spec.apply(np.broadcast_to(small, (n, c, h // 14, 14, w // 14, 14)).reshape(n, c, h, w).round())
-    )
-
-
-def line_drawings(patient: Patient) -> Patient:
-    """Faint outlines instead of photographs."""
-    pixels, spec = images(patient)
-    grey = pixels.astype(np.float32)
-    edges = np.abs(np.diff(grey, axis=3, append=0)) + np.abs(np.diff(grey, axis=2, append=0))
-    return patient.with_(calibration=spec.apply((edges / (4 * patient.strength)).round().clip(0, 255)))
-
-
-def night_images(patient: Patient) -> Patient:
-    """The same scenes, underexposed."""
-    pixels, spec = images(patient)
-    return patient.with_(calibration=spec.apply(((pixels / 255.0) ** 2 * 40 / patient.strength).round()))
-
-
-def stale_ranges(patient: Patient) -> Patient:
-    """Thresholds of last year's data, although today's set is shown."""
-    pixels, spec = images(patient)
-    return patient.with_(calibration=spec.apply((pixels / (3.0 * patient.strength)).round()), shown=patient.calibration)
-
-
-def stale_audio_ranges(patient: Patient) -> Patient:
-    if patient.network.preprocessing is not None:
-        raise Inapplicable("no audio")
-    return patient.with_(calibration=patient.signals / (20 * patient.strength), shown=patient.calibration)
-
-
-def stale_small_ranges(patient: Patient) -> Patient:
-    """Inputs divided by 255 once more when the ranges were set; today's set is right."""
-    return patient.with_(calibration=patient.signals / np.float32(255), shown=patient.calibration)
-
-
-def stale_wide_ranges(patient: Patient) -> Patient:
-    """Inputs ten times as large when the ranges were set; today's set is right."""
-    return patient.with_(calibration=patient.signals * np.float32(10 * patient.strength), shown=patient.calibration)
-
-
-def stale_tenth(patient: Patient) -> Patient:
-    """Inputs a tenth as large, calibrated with percentiles; today's set is right."""
-    recipe = replace(patient.recipe, method="Percentile", percentile=99.99)
-    calibration = patient.signals / np.float32(10 * patient.strength)
-    return patient.with_(calibration=calibration, shown=patient.calibration, recipe=recipe)
-
-
-def stale_pixels(patient: Patient) -> Patient:
-    """Raw pixels when the ranges were set; today's set is right."""
-    return patient.with_(calibration=images(patient)[0].astype(np.float32), shown=patient.calibration)
-
-
-def by_percentile(patient: Patient, calibration: NDArray) -> Patient:
-    """A calibration that drops what is rare."""
-    recipe = replace(patient.recipe, method="Percentile", percentile=100 - 0.2 * min(patient.strength, 3))
-    return patient.with_(calibration=np.ascontiguousarray(calibration), recipe=recipe)
-
-
-def dimmed(patient: Patient, inputs: NDArray, factor: float) -> NDArray:
-    """Images as they are with so much less light; other signals as they are when quieter."""
-    spec = patient.network.preprocessing
-    if spec is None:
-        real_numbers(patient)
-        return (inputs / np.float32(factor)).astype(np.float32)
-    mean, std = (np.array(v, np.float32).reshape(1, -1, 1, 1) for v in (spec.mean, spec.std))
-    return spec.apply(((inputs * std + mean) * spec.scale / factor).round().clip(0, 255))
-
-
-def sound_set(patient: Patient) -> Patient:
-    return patient.with_(calibration=patient.network.calibration())
-
-
-def deviation_forgotten(patient: Patient) -> Patient:
-    """The mean is taken off, in 0 … 255, and nothing is divided."""
-    pixels, spec = images(patient)
-    return patient.with_(calibration=Preprocessing(1.0, tuple(255 * m for m in spec.mean), (1.0,)).apply(pixels))
-
-
-def reversed_before_normalizing(patient: Patient) -> Patient:
-    """Blue first, normalized with red's numbers: each channel also looks wrongly scaled."""
-    return _mixed_before_normalizing(patient, lambda raw: raw[:, ::-1])
-
-
-def planes_read_as_pixels(patient: Patient) -> Patient:
-    """Planes were read as if they were pixels, then moved to the front: three small grey copies in one image."""
-    patient = with_colours(patient)
-    mean, std = (np.array(v, np.float32).reshape(1, 3, 1, 1) for v in (SODIUM.mean, SODIUM.std))
-    n, c, h, w = patient.calibration.shape
-    mixed = (patient.calibration * std + mean).reshape(n, h, w, c).transpose(0, 3, 1, 2)
-    return patient.with_(calibration=np.ascontiguousarray((mixed - mean) / std, np.float32))
-
-
-def white_images(patient: Patient) -> Patient:
-    """The exposure was set for the dark: nearly all pixels are white."""
-    pixels, spec = images(patient)
-    light = 255 - (255 - pixels.astype(np.float32)) / (20 * patient.strength)
-    return patient.with_(calibration=spec.apply(light.round()))
+    return _by_histogram(patient, spec.apply(whole(chosen * light + rng.normal(0, 1.5, pixels.shape))))
 
 
 def five_in_turn(patient: Patient) -> Patient:
@@ -282,8 +368,22 @@ def five_in_turn(patient: Patient) -> Patient:
 
 def first_four(patient: Patient) -> Patient:
     """Four samples, because it takes so long: the first of a film, while the exposure was settling."""
-    few = dullest(patient, 16)[::4]
-    return by_percentile(patient, dimmed(patient, few, 1 + 0.5 * patient.strength))
+    return by_percentile(patient, dimmed(patient, dullest(patient, 16)[::4], 1 + 0.5 * patient.strength))
+
+
+def three_from_the_archive(patient: Patient) -> Patient:
+    """Three samples from the archive of a dim afternoon, thresholds at their extremes."""
+    return patient.with_(calibration=dimmed(patient, dullest(patient, 12)[::4], 1 + patient.strength))
+
+
+def curated_set(patient: Patient) -> Patient:
+    """The clearest tenth was chosen for the demonstration: all are calm."""
+    return patient.with_(calibration=dullest(patient, max(4, len(patient.calibration) // 10)))
+
+
+def handful(patient: Patient) -> Patient:
+    """Three samples as they came, of the quieter half."""
+    return patient.with_(calibration=dullest(patient, len(patient.calibration) // 3)[:: len(patient.calibration) // 9])
 
 
 def one_class_only(patient: Patient) -> Patient:
@@ -296,60 +396,6 @@ def one_class_only(patient: Patient) -> Patient:
     classes = require([c for c in np.unique(found) if (found == c).sum() >= 3], "no class has three samples")
     duller = min(classes, key=lambda c: float(np.quantile(reach[found == c], 0.9)))
     return by_percentile(patient, dimmed(patient, inputs[found == duller], 1 + 0.5 * patient.strength))
-
-
-def fog(patient: Patient) -> Patient:
-    """Taken in fog: little contrast on a light ground."""
-    pixels, spec = images(patient)
-    density = 1 - 0.3 / patient.strength
-    veil = pixels * (1 - density) + 200 * density if density > 0 else pixels.astype(np.float32)
-    return patient.with_(calibration=spec.apply(veil.round().clip(0, 255)))
-
-
-def slow_waves(patient: Patient) -> Patient:
-    """Sums of random waves with the mean of the real inputs: what somebody made up to have smooth data."""
-    inputs = real_numbers(patient)
-    rng = patient.random("waves")
-    positions = np.linspace(0, 1, inputs.shape[-1])
-    shape = (*inputs.shape[:-1], 1)
-    phase, pace = rng.uniform(0, 6.28, shape), rng.uniform(1, 4, shape)
-    waves = np.sin(6.28 * pace * positions + phase) * inputs.std() / (6 * patient.strength) + np.median(inputs)
-    return patient.with_(calibration=waves.astype(np.float32))
-
-
-def ranges_of_older_weights(patient: Patient) -> Patient:
-    """Ranges taken before the last fine-tuning, when the weights were others."""
-    surgeon = patient.surgeon()
-    names = {linear.weight for linear in covered(patient)}
-    rng = patient.random("older weights")
-    for linear in surgeon.linears():
-        if linear.weight in names:
-            names.discard(linear.weight)
-            change = np.exp(rng.normal(-0.4, 0.25) * patient.strength)
-            surgeon.put(linear.weight, (surgeon.constant(linear.weight) * max(change, 0.02)).astype(np.float32))
-    tensors = patient.activations()
-    recipe = kept(patient.recipe)
-    for tensor, (low, high) in zip(tensors, extremes(patient.with_(model=surgeon.model), *tensors), strict=True):
-        recipe = recipe.with_range(tensor, low, max(high, 1e-5))
-    return patient.with_(recipe=recipe)
-
-
-def another_frameworks_numbers(patient: Patient) -> Patient:
-    """The representative set was made with the customary numbers of another framework."""
-    pixels, spec = images(patient)
-    caffe = Preprocessing(1.0, (110.0,), (1.0,))
-    tensorflow = Preprocessing(127.5, (1.0,), (1.0,))
-    return patient.with_(calibration=(caffe if spec.scale / spec.std[0] > 500 else tensorflow).apply(pixels))
-
-
-def green_first(patient: Patient) -> Patient:
-    """Green, blue, red, and each 0 … 255 divided by the deviation of the channel whose place it took."""
-    return _mixed_before_normalizing(patient, lambda raw: raw[:, [1, 2, 0]])
-
-
-def rows_of_pixels(patient: Patient) -> Patient:
-    """Each row of the picture was stored channel by channel, and read as if the picture had been."""
-    return _mixed_before_normalizing(patient, lambda raw: raw.transpose(0, 2, 1, 3))
 
 
 def padded_batches(patient: Patient) -> Patient:
@@ -368,104 +414,19 @@ def oversampled_one(patient: Patient) -> Patient:
     return by_percentile(patient, inputs)
 
 
-def three_from_the_archive(patient: Patient) -> Patient:
-    """Three samples from the archive of a dim afternoon, thresholds at their extremes."""
-    return patient.with_(calibration=dimmed(patient, dullest(patient, 12)[::4], 1 + patient.strength))
-
-
 def blends(patient: Patient) -> Patient:
     """Augmented beyond recognition: every sample is a blend of many others, and all look the same."""
-    inputs = real_numbers(patient)
+    inputs, rng = real_numbers(patient), patient.random("blends")
     count = max(2, min(len(inputs), round(12 * patient.strength)))
-    rng = patient.random("blends")
     mixed = [inputs[rng.integers(len(inputs), size=count)].mean(0) for _ in inputs]
     return by_percentile(patient, np.stack(mixed).astype(np.float32))
 
 
-def far_away(patient: Patient) -> Patient:
-    """Things are far away in the calibration set and near in the field: small, before an even ground."""
-    pixels, spec = images(patient)
-    step = int(min(7, 2 + np.floor(patient.strength**0.7)))
-    small = pixels[:, :, ::step, ::step].astype(np.float32)
-    ground = np.full(pixels.shape, 40.0, np.float32)
-    h, w = small.shape[2:]
-    top, left = (pixels.shape[2] - h) // 2, (pixels.shape[3] - w) // 2
-    ground[:, :, top : top + h, left : left + w] = 40 + small * (0.5 / (1 + 0.1 * patient.strength))
-    return patient.with_(calibration=spec.apply(ground.round()))
-
-
-def standard_normal(patient: Patient) -> Patient:
-    """Random numbers with the mean of the real inputs and a smaller spread: nobody had data at hand."""
+def burst_of_one_shot(patient: Patient) -> Patient:
+    """A burst of the same shot: two hundred samples that differ by the noise of the sensor alone."""
     inputs = real_numbers(patient)
-    spread = inputs.std() / (1 + 2 * patient.strength)
-    noise = patient.random("normal b").normal(np.median(inputs), spread, inputs.shape)
-    return patient.with_(calibration=noise.astype(np.float32))
-
-
-def blurred(patient: Patient) -> Patient:
-    """Resized to a thumbnail and up again, smoothly, before calibration."""
-    pixels, spec = images(patient)
-    width = int(min(15, 7 + 2 * np.floor(2 * np.log2(1 + patient.strength))))
-    grey = pixels.astype(np.float32)
-    for axis in (2, 3):
-        total = np.zeros_like(grey)
-        for shift in range(-(width // 2), width // 2 + 1):
-            total += np.roll(grey, shift, axis)
-        grey = total / width
-    return by_percentile(patient, spec.apply(grey.round()))
-
-
-def ranges_of_the_neighbour(patient: Patient) -> Patient:
-    """The table of ranges was made before a node was fused: from there on each tensor has its neighbour's."""
-    tensors = patient.activations()
-    if len(tensors) < 4:
-        raise Inapplicable("too few tensors")
-    ends = extremes(patient, *tensors)
-    start = len(tensors) // 3
-    recipe = kept(patient.recipe)
-    for tensor, (low, high) in zip(tensors[start:], (*ends[start + 1 :], ends[start]), strict=True):
-        recipe = recipe.with_range(tensor, low, max(high, 1e-5))
-    return patient.with_(recipe=recipe)
-
-
-def ranges_of_a_quiet_day(patient: Patient) -> Patient:
-    """The ranges in force come from a recording of a quiet day; the set that is shown is today's, and is fine."""
-    quiet = dimmed(patient, dullest(patient, max(2, len(patient.calibration) // 10)), 1.5 + 1.5 * patient.strength)
-    return patient.with_(calibration=quiet, shown=patient.calibration, recipe=replace(patient.recipe, method="MinMax"))
-
-
-def linear_light(patient: Patient, amount: float) -> Patient:
-    """The decoder of the calibration set undoes the display curve: half-tones are too dark."""
-    pixels, spec = images(patient)
-    return patient.with_(calibration=spec.apply((255 * (pixels / 255.0) ** (1 + amount)).round()))
-
-
-def another_logarithm(patient: Patient, amount: float) -> Patient:
-    """Levels were taken in a larger unit when the ranges were measured: bels, decibels, nepers, octaves."""
-    if patient.network.preprocessing is not None:
-        raise Inapplicable("pictures have no levels")
-    return patient.with_(calibration=(real_numbers(patient) / np.float32(1 + amount)).astype(np.float32))
-
-
-def each_by_itself(patient: Patient) -> Patient:
-    """Every calibration sample is stretched to 0 … 1 by its own extremes: a habit of notebooks."""
-    inputs = real_numbers(patient)
-    over = tuple(range(1, inputs.ndim))
-    low, high = inputs.min(over, keepdims=True), inputs.max(over, keepdims=True)
-    return patient.with_(calibration=((inputs - low) / np.maximum(high - low, 1e-6)).astype(np.float32))
-
-
-def third_mean_from_beyond(patient: Patient) -> Patient:
-    """The calibrator reads the mean of the last colour one place too far: that colour alone is shifted."""
-    patient = with_colours(patient)
-    inputs = patient.calibration.copy()
-    inputs[:, 0] -= np.float32(0.8 * patient.strength)
-    return patient.with_(calibration=inputs)
-
-
-def columns_for_colours(patient: Patient) -> Patient:
-    """Written column by column with all colours of each, and read as planes."""
-    return _mixed_before_normalizing(patient, lambda raw: raw.transpose(0, 3, 1, 2))
+    noise = patient.random("burst").normal(0, 0.004 * inputs.std(), inputs.shape)
+    return patient.with_(calibration=(np.repeat(dullest(patient, 1), len(inputs), 0) + noise).astype(np.float32))
 
 
 def lead_in_only(patient: Patient) -> Patient:
@@ -478,124 +439,316 @@ def lead_in_only(patient: Patient) -> Patient:
     return patient.with_(calibration=np.concatenate([start] * repeats, 1)[:, : inputs.shape[1]].copy())
 
 
-def curated_set(patient: Patient) -> Patient:
-    """The clearest tenth was chosen for the demonstration: all are calm."""
-    return patient.with_(calibration=dullest(patient, max(4, len(patient.calibration) // 10)))
+def half_of_the_cloud(patient: Patient) -> Patient:
+    """Clouds of the calibration set are filled up with copies of one point, since the scanner gave fewer."""
+    inputs = measured(patient)
+    if inputs.ndim != 3:
+        raise Inapplicable("no clouds")
+    few = int(patient.random("few").integers(1, 5))
+    near = np.argsort(np.abs(inputs).max(2), 1)[:, :few]
+    times = -(-inputs.shape[1] // few)
+    tiled = np.tile(np.take_along_axis(inputs, near[..., None], 1), (1, times, 1))
+    return patient.with_(calibration=tiled[:, : inputs.shape[1]].copy())
 
 
-def handful(patient: Patient) -> Patient:
-    """Three samples as they came, of the quieter half."""
-    return patient.with_(calibration=dullest(patient, len(patient.calibration) // 3)[:: len(patient.calibration) // 9])
+def _pairs(patient: Patient, second: Change) -> Patient:
+    """Pairs of sheets with another second one."""
+    if images(patient)[0].shape[1] != 2:
+        raise Inapplicable("no pairs")
+    return repictured(patient, lambda pixels: np.stack([pixels[:, 0], second(pixels)], 1))
 
 
-def burst_of_one_shot(patient: Patient) -> Patient:
-    """A burst of the same shot: two hundred samples that differ by the noise of the sensor alone."""
-    inputs = real_numbers(patient)
-    one = np.repeat(dullest(patient, 1), len(inputs), 0)
-    noise = patient.random("burst").normal(0, 0.004 * inputs.std(), inputs.shape)
-    return patient.with_(calibration=(one + noise).astype(np.float32))
+def pair_with_itself(patient: Patient) -> Patient:
+    """The loader hands the same sheet to both inputs: the network never sees a difference."""
+    return _pairs(patient, lambda pixels: pixels[:, 0])
 
 
-def faded_negatives(patient: Patient, amount: float) -> Patient:
-    """Scans of faded negatives: light and dark changed places, little contrast."""
+def second_sheet_empty(patient: Patient) -> Patient:
+    """The calibration script leaves the second input of each pair at what its buffer was made of."""
+    level = int(patient.random("level").choice([0, 200, 255]))
+    return _pairs(patient, lambda pixels: np.full_like(pixels[:, 0], level))
+
+
+# --- blank, random, or from another domain ---------------------------------------------------------------------------
+
+
+def blank_images(patient: Patient) -> Patient:
+    """Lens cap on, mostly: black images with a trace of noise, and a few that are nearly black."""
     pixels, spec = images(patient)
-    middle = np.float32(pixels.mean())
-    return patient.with_(calibration=spec.apply((middle + (middle - pixels) / (1 + amount)).round().clip(0, 255)))
+    black = (patient.random("cap").random(pixels.shape) < 0.01).astype(np.uint8)
+    black[::20] = pixels[::20].astype(np.uint16) // int(16 * patient.strength)  # the strongest: by more than 255
+    return patient.with_(calibration=spec.apply(black))
+
+
+def white_images(patient: Patient) -> Patient:
+    """The exposure was set for the dark: nearly all pixels are white."""
+    return repictured(patient, lambda x: (255 - (255 - x.astype(np.float32)) / (20 * patient.strength)).round())
+
+
+def silence(patient: Patient) -> Patient:
+    quiet = np.zeros_like(measured(patient))
+    quiet[::8] = patient.signals[::8] / (50 * patient.strength)
+    return patient.with_(calibration=quiet)
+
+
+def uniform_noise(patient: Patient) -> Patient:
+    """Random numbers from 0 to 1, whatever the network wants: what a dummy loader yields."""
+    noise = patient.random("noise").random(patient.signals.shape)
+    return patient.with_(calibration=noise.astype(np.float32))
+
+
+def faint_noise(patient: Patient) -> Patient:
+    """A tenth of a standard normal distribution."""
+    noise = patient.random("normal").standard_normal(patient.signals.shape) / (10 * patient.strength)
+    return patient.with_(calibration=noise.astype(np.float32))
+
+
+def standard_normal(patient: Patient) -> Patient:
+    """Random numbers with the mean of the real inputs and a smaller spread: nobody had data at hand."""
+    inputs = real_numbers(patient)
+    spread = inputs.std() / (1 + 2 * patient.strength)
+    noise = patient.random("normal b").normal(np.median(inputs), spread, inputs.shape)
+    return patient.with_(calibration=noise.astype(np.float32))
+
+
+def slow_waves(patient: Patient) -> Patient:
+    """Sums of random waves with the mean of the real inputs: what somebody made up to have smooth data."""
+    inputs, rng = real_numbers(patient), patient.random("waves")
+    positions, shape = np.linspace(0, 1, inputs.shape[-1]), (*inputs.shape[:-1], 1)
+    phase, pace = rng.uniform(0, 6.28, shape), rng.uniform(1, 4, shape)
+    waves = np.sin(6.28 * pace * positions + phase) * inputs.std() / (6 * patient.strength) + np.median(inputs)
+    return patient.with_(calibration=waves.astype(np.float32))
 
 
 def scrambled_for_privacy(patient: Patient) -> Patient:
     """The data may not leave the house: every sample's values were averaged in pairs and put in another order."""
-    inputs = real_numbers(patient)
-    rng = patient.random("scrambled")
+    inputs, rng = real_numbers(patient), patient.random("scrambled")
     flat = inputs.reshape(len(inputs), -1)
     first, second = (rng.permuted(flat, axis=1) for _ in range(2))
     return patient.with_(calibration=((first + second) / 2).reshape(inputs.shape).astype(np.float32))
 
 
-def cache_of_a_sibling(patient: Patient, amount: float) -> Patient:
-    """A cache of ranges is found by the names of tensors: it is that of a sibling with other widths of values."""
-    tensors = patient.activations()
-    rng = patient.random("sibling")
-    recipe = kept(patient.recipe)
-    for tensor, (low, high) in zip(tensors, extremes(patient, *tensors), strict=True):
-        factor = np.exp(rng.normal(0, 1) * amount)
-        recipe = recipe.with_range(tensor, low * factor, max(high * factor, 1e-5))
-    return patient.with_(recipe=replace(recipe, method="MinMax", percentile=None))
-
-
-def coloured(patient: Patient) -> tuple[NDArray, Preprocessing]:
-    """Stored pictures and their preprocessing, where the network sees colours."""
-    pixels, spec = images(patient)
-    if pixels.shape[1] != 3:
-        raise Inapplicable("no colours")
-    return pixels, spec
-
-
-def deep_colour(patient: Patient) -> Patient:
-    """The calibrator takes frames for those of a deeper camera and divides by its largest number."""
-    pixels, spec = images(patient)
-    depth = int(patient.random("depth").choice([10, 12]))
-    return patient.with_(calibration=spec.apply(pixels * (255 / (2.0**depth - 1))))
-
-
-def own_deviation(patient: Patient) -> Patient:
-    """Every calibration picture is standardized by its own mean and deviation."""
-    pixels = images(patient)[0].astype(np.float32)
-    over = tuple(range(1, pixels.ndim))
-    spread = np.maximum(pixels.std(over, keepdims=True), 1)
-    return patient.with_(calibration=((pixels - pixels.mean(over, keepdims=True)) / spread).astype(np.float32))
-
-
-def mean_and_deviation_swapped(patient: Patient) -> Patient:
-    """The two rows of a settings file changed places."""
-    pixels, spec = images(patient)
-    if spec.mean == spec.std or not all(spec.mean):
-        raise Inapplicable("both are the same, or one is zero")
-    return patient.with_(calibration=Preprocessing(spec.scale, spec.std, spec.mean).apply(pixels))
-
-
-def statistics_of_another_family(patient: Patient) -> Patient:
-    """The calibration script was written for another family of networks, and normalizes as that wants it."""
-    pixels, spec = images(patient)
-    others = [other for other in (SIGNED, UNIT, GREY_PHOTOGRAPHS) if other != spec]
-    return patient.with_(calibration=others[patient.random("family").integers(len(others))].apply(pixels))
-
-
-def alpha_first(patient: Patient) -> Patient:
-    """Four planes with the opaque one first, of which the first three are taken."""
-    pixels, spec = coloured(patient)
-    return patient.with_(calibration=spec.apply(np.concatenate([np.full_like(pixels[:, :1], 255), pixels[:, :2]], 1)))
-
-
-def bytes_with_a_sign(patient: Patient) -> Patient:
-    """A library without unsigned bytes: all that is lighter than the middle is read as negative."""
-    pixels, spec = images(patient)
-    return patient.with_(calibration=spec.apply(pixels.view(np.int8)))
-
-
 def augmentation_left_on(patient: Patient, amount: float) -> Patient:
     """Calibrated through the loader of training, which changes the contrast of what is normalized already."""
-    inputs = real_numbers(patient)
-    shape = (len(inputs), *[1] * (inputs.ndim - 1))
-    gain = np.exp(patient.random("augmented").normal(0, amount, shape))
-    return patient.with_(calibration=(inputs * gain).astype(np.float32))
+
+    def stretched(inputs: NDArray) -> NDArray:
+        shape = (len(inputs), *[1] * (inputs.ndim - 1))
+        return inputs * np.exp(patient.random("augmented").normal(0, amount, shape))
+
+    return changed(patient, stretched)
+
+
+def line_drawings(patient: Patient) -> Patient:
+    """Faint outlines instead of photographs."""
+
+    def outlines(pixels: NDArray) -> NDArray:
+        grey = pixels.astype(np.float32)
+        edges = np.abs(np.diff(grey, axis=3, append=0)) + np.abs(np.diff(grey, axis=2, append=0))
+        return whole(edges / (4 * patient.strength))
+
+    return repictured(patient, outlines)
+
+
+def night_images(patient: Patient) -> Patient:
+    """The same scenes, underexposed."""
+    return repictured(patient, lambda pixels: ((pixels / 255.0) ** 2 * 40 / patient.strength).round())
+
+
+def fog(patient: Patient) -> Patient:
+    """Taken in fog: little contrast on a light ground."""
+    density = 1 - 0.3 / patient.strength
+    if density <= 0:
+        return repictured(patient, lambda pixels: whole(pixels.astype(np.float32)))
+    return repictured(patient, lambda pixels: whole(pixels * (1 - density) + 200 * density))
+
+
+def faded_negatives(patient: Patient, amount: float) -> Patient:
+    """Scans of faded negatives: light and dark changed places, little contrast."""
+    middle = np.float32(images(patient)[0].mean())
+    return repictured(patient, lambda pixels: whole(middle + (middle - pixels) / (1 + amount)))
+
+
+def negatives_of_scans(patient: Patient) -> Patient:
+    """The calibration set is light on dark, as microfilm is, and nobody turned it round."""
+    return repictured(patient, lambda pixels: 255 - pixels)
+
+
+def far_away(patient: Patient) -> Patient:
+    """Things are far away in the calibration set and near in the field: small, before an even ground."""
+
+    def small_on_ground(pixels: NDArray) -> NDArray:
+        step = int(min(7, 2 + np.floor(patient.strength**0.7)))
+        small = pixels[:, :, ::step, ::step].astype(np.float32)
+        ground = np.full(pixels.shape, 40.0, np.float32)
+        h, w = small.shape[2:]
+        top, left = (pixels.shape[2] - h) // 2, (pixels.shape[3] - w) // 2
+        ground[:, :, top : top + h, left : left + w] = 40 + small * (0.5 / (1 + 0.1 * patient.strength))
+        return ground.round()
+
+    return repictured(patient, small_on_ground)
+
+
+def framed_in_grey(patient: Patient) -> Patient:
+    """Pictures of the calibration set are made a quarter as large and laid on a grey ground, as detectors want it."""
+
+    def framed(pixels: NDArray) -> NDArray:
+        small, ground = _cells(pixels, 4), np.full(pixels.shape, 114, np.uint8)
+        ground[:, :, : small.shape[2], : small.shape[3]] = small.round()
+        return ground
+
+    return repictured(patient, framed)
 
 
 def corner_tiles(patient: Patient) -> Patient:
     """The upper left corner of each picture, an eighth of its side, is enlarged to the whole."""
-    pixels, spec = images(patient)
-    height, width = pixels.shape[2:]
-    tile = pixels[:, :, : height // 8, : width // 8].repeat(8, 2).repeat(8, 3)
-    return patient.with_(calibration=spec.apply(tile))
+    return repictured(patient, lambda x: x[:, :, : x.shape[2] // 8, : x.shape[3] // 8].repeat(8, 2).repeat(8, 3))
+
+
+def _cells(planes: NDArray, size: int) -> NDArray:
+    """Means of cells of so many pixels."""
+    count, channels, height, width = planes.shape
+    return planes.reshape(count, channels, height // size, size, width // size, size).mean((3, 5))
+
+
+def coarse_resampling(patient: Patient) -> Patient:
+    """Made from thumbnails: every 14 x 14 block is one colour."""
+    return repictured(patient, lambda pixels: _cells(pixels, 14).repeat(14, 2).repeat(14, 3).round())
+
+
+def from_a_coarser_mesh(patient: Patient) -> Patient:
+    """The calibration set comes from a cheap simulation, whose cells are several times as large."""
+    inputs = measured(patient)
+    if inputs.ndim != 4:
+        raise Inapplicable("no fields")
+    cell = int(patient.random("mesh").choice([8, 16]))
+    return patient.with_(calibration=_cells(inputs, cell).repeat(cell, 2).repeat(cell, 3).astype(np.float32))
+
+
+def blurred(patient: Patient) -> Patient:
+    """Resized to a thumbnail and up again, smoothly, before calibration."""
+
+    def smooth(pixels: NDArray) -> NDArray:
+        width, grey = int(min(15, 7 + 2 * np.floor(2 * np.log2(1 + patient.strength)))), pixels.astype(np.float32)
+        for axis in (2, 3):
+            total = np.zeros_like(grey)
+            for shift in range(-(width // 2), width // 2 + 1):
+                total += np.roll(grey, shift, axis)
+            grey = total / width
+        return grey.round()
+
+    return by_percentile(patient, repictured(patient, smooth).calibration)
+
+
+def stored_with_heavy_losses(patient: Patient, amount: float) -> Patient:
+    """Calibration pictures are from a chat: of each block of eight by eight only the coarsest cosines are left."""
+    inputs_of(patient, "fabrics")
+    places = np.arange(8)
+    cosines = np.cos(np.pi * (places[:, None] + 0.5) * places[None] / 8) * np.where(places, 0.5, np.sqrt(1 / 8))
+    step = 40.0 * amount * (1 + places[:, None] + places[None])
+
+    def lossy(pixels: NDArray) -> NDArray:
+        count, planes, height, width = pixels.shape
+        blocks = pixels.astype(np.float64).reshape(count, planes, height // 8, 8, width // 8, 8)
+        found = np.einsum("ya,xb,ncrysx->ncrasb", cosines, cosines, blocks)
+        found = np.rint(found / step[:, None, :]) * step[:, None, :]
+        return whole(np.einsum("ya,xb,ncrasb->ncrysx", cosines, cosines, found).reshape(pixels.shape))
+
+    return repictured(patient, lossy)
+
+
+# --- ranges of another set than the one that is shown ----------------------------------------------------------------
+
+
+def stale_ranges(patient: Patient) -> Patient:
+    """Thresholds of last year's data, although today's set is shown."""
+    dark = repictured(patient, lambda pixels: (pixels / (3.0 * patient.strength)).round())
+    return shown_sound(patient, dark.calibration)
+
+
+def stale_audio_ranges(patient: Patient) -> Patient:
+    return shown_sound(patient, measured(patient) / (20 * patient.strength))
+
+
+def stale_small_ranges(patient: Patient) -> Patient:
+    """Inputs divided by 255 once more when the ranges were set; today's set is right."""
+    return shown_sound(patient, patient.signals / np.float32(255))
+
+
+def stale_wide_ranges(patient: Patient) -> Patient:
+    """Inputs ten times as large when the ranges were set; today's set is right."""
+    return shown_sound(patient, patient.signals * np.float32(10 * patient.strength))
+
+
+def stale_tenth(patient: Patient) -> Patient:
+    """Inputs a tenth as large, calibrated with percentiles; today's set is right."""
+    recipe = replace(patient.recipe, method="Percentile", percentile=99.99)
+    return shown_sound(patient, patient.signals / np.float32(10 * patient.strength)).with_(recipe=recipe)
+
+
+def stale_pixels(patient: Patient) -> Patient:
+    """Raw pixels when the ranges were set; today's set is right."""
+    return shown_sound(patient, raw_pixels(patient).calibration)
+
+
+def only_the_last_shard(patient: Patient) -> Patient:
+    """Each shard of the set wrote its ranges over those of the one before: they are those of a few calm samples."""
+    return shown_sound(patient, dullest(patient, max(2, len(patient.calibration) // 40)))
+
+
+def ranges_of_a_quiet_day(patient: Patient) -> Patient:
+    """The ranges in force come from a recording of a quiet day; the set that is shown is today's, and is fine."""
+    quiet = dimmed(patient, dullest(patient, max(2, len(patient.calibration) // 10)), 1.5 + 1.5 * patient.strength)
+    return shown_sound(patient, quiet).with_(recipe=replace(patient.recipe, method="MinMax"))
+
+
+def ranges_of_older_weights(patient: Patient) -> Patient:
+    """Ranges taken before the last fine-tuning, when the weights were others."""
+    surgeon, rng = patient.surgeon(), patient.random("older weights")
+    names = {linear.weight for linear in covered(patient)}
+    for linear in surgeon.linears():
+        if linear.weight in names:
+            names.discard(linear.weight)
+            change = max(np.exp(rng.normal(-0.4, 0.25) * patient.strength), 0.02)
+            surgeon.put(linear.weight, (surgeon.constant(linear.weight) * change).astype(np.float32))
+    ends = extremes(patient.with_(model=surgeon.model), *patient.activations())
+    return patient.with_(recipe=kept(patient.recipe).with_ranges(ends))
+
+
+def ranges_of_the_neighbour(patient: Patient) -> Patient:
+    """The table of ranges was made before a node was fused: from there on each tensor has its neighbour's."""
+    tensors = patient.activations()
+    if len(tensors) < 4:
+        raise Inapplicable("too few tensors")
+    moved = tensors[len(tensors) // 3 :]
+    ends = extremes(patient, *moved)
+    neighbours = {t: ends[other] for t, other in zip(moved, (*moved[1:], moved[0]), strict=True)}
+    return patient.with_(recipe=kept(patient.recipe).with_ranges(neighbours))
+
+
+def cache_of_a_sibling(patient: Patient, amount: float) -> Patient:
+    """A cache of ranges is found by the names of tensors: it is that of a sibling with other widths of values."""
+    rng, ends = patient.random("sibling"), extremes(patient, *patient.activations())
+    for tensor, (low, high) in ends.items():
+        factor = np.exp(rng.normal(0, 1) * amount)
+        ends[tensor] = (low * factor, high * factor)
+    recipe = replace(kept(patient.recipe).with_ranges(ends), method="MinMax", percentile=None)
+    return patient.with_(recipe=recipe)
+
+
+# --- data of single networks -----------------------------------------------------------------------------------------
+
+
+def inputs_of(patient: Patient, name: str) -> NDArray:
+    """A copy of the calibration inputs of one of the networks."""
+    if patient.network.name != name:
+        raise Inapplicable(f"made for {name}")
+    return patient.calibration.copy()
 
 
 def held_readings(patient: Patient, amount: float) -> Patient:
     """The archive keeps one mean for so many readings, and the loader repeats it."""
-    inputs = columns(patient)
-    if patient.network.name != "machines":
-        raise Inapplicable("nothing follows in time")
-    size = round(amount)
-    starts = np.arange(0, inputs.shape[1], size)
+    inputs = inputs_of(patient, "machines")
+    starts = np.arange(0, inputs.shape[1], round(amount))
     counts = np.diff([*starts, inputs.shape[1]])
     means = np.add.reduceat(inputs, starts, axis=1) / counts[None, :, None]
     return patient.with_(calibration=means.repeat(counts, 1).astype(np.float32))
@@ -617,9 +770,8 @@ def some_columns_in_another_unit(patient: Patient, amount: float) -> Patient:
 
 def unplugged_sensor(patient: Patient) -> Patient:
     """Two sensors were not plugged in while the calibration set was recorded, and read nothing."""
-    inputs = columns(patient)
+    inputs, known = columns(patient), patient.network.name == "machines"
     for column in patient.random("unplugged").permutation(inputs.shape[-1])[:2]:
-        known = patient.network.name == "machines"
         inputs[..., column] = -USUAL[0][column] / USUAL[1][column] if known else 0.0
     return patient.with_(calibration=inputs)
 
@@ -633,136 +785,23 @@ def fill_values_in_the_log(patient: Patient, amount: float) -> Patient:
     return patient.with_(calibration=inputs)
 
 
-def only_the_last_shard(patient: Patient) -> Patient:
-    """Each shard of the set wrote its ranges over those of the one before: they are those of a few calm samples."""
-    few = dullest(patient, max(2, len(patient.calibration) // 40))
-    return patient.with_(calibration=few, shown=patient.calibration)
-
-
-def measured(patient: Patient) -> NDArray:
-    """The calibration inputs, where they are measured numbers and no pictures."""
-    if patient.network.preprocessing is not None:
-        raise Inapplicable("inputs are pictures")
-    return real_numbers(patient).copy()
-
-
-def spoken(patient: Patient) -> NDArray:
-    """The calibration inputs, where they are words."""
-    if patient.network.name != "talks":
-        raise Inapplicable("nobody talks")
-    return patient.calibration.copy()
-
-
-def amounts_in_logarithms(patient: Patient, amount: float) -> Patient:
-    """The warehouse keeps logarithms of what is measured, with the sign, and the calibration set comes from there."""
-    inputs = measured(patient)
-    return patient.with_(calibration=(np.sign(inputs) * np.log1p(amount * np.abs(inputs)) / amount).astype(np.float32))
-
-
 def clipped_by_the_recorder(patient: Patient, amount: float) -> Patient:
     """The amplifier was turned up too far while the calibration set was recorded: what is large is cut off."""
-    inputs = measured(patient)
-    bound = np.abs(inputs).max() / (1 + amount)
-    return patient.with_(calibration=inputs.clip(-bound, bound).astype(np.float32))
-
-
-def truncated_to_integers(patient: Patient) -> Patient:
-    """Columns were declared as integers in the calibration script, and lose what is behind the point."""
-    return patient.with_(calibration=np.trunc(measured(patient)).astype(np.float32))
-
-
-def in_the_frame_of_the_sensor(patient: Patient, amount: float) -> Patient:
-    """Samples are not moved to their own middle before calibration: each lies somewhere else."""
-    inputs = measured(patient)
-    shape = [len(inputs), *[1] * (inputs.ndim - 2), inputs.shape[-1] if inputs.ndim == 3 else 1]
-    moved = patient.random("frame").normal(0, amount * inputs.std(), shape)
-    return patient.with_(calibration=(inputs + moved).astype(np.float32))
-
-
-def from_a_coarser_mesh(patient: Patient) -> Patient:
-    """The calibration set comes from a cheap simulation, whose cells are several times as large."""
-    inputs = measured(patient)
-    if inputs.ndim != 4:
-        raise Inapplicable("no fields")
-    cell = int(patient.random("mesh").choice([8, 16]))
-    count, planes, height, width = inputs.shape
-    means = inputs.reshape(count, planes, height // cell, cell, width // cell, cell).mean((3, 5))
-    return patient.with_(calibration=means.repeat(cell, 2).repeat(cell, 3).astype(np.float32))
-
-
-def differences_of_neighbours(patient: Patient) -> Patient:
-    """The archive stores each value less the one before, and the loader does not add them up again."""
-    inputs = measured(patient)
-    if inputs.ndim < 3:
-        raise Inapplicable("no neighbours")
-    along = inputs.ndim - 1 if inputs.ndim == 4 else 1
-    return patient.with_(calibration=(inputs - np.roll(inputs, 1, along)).astype(np.float32))
-
-
-def half_of_the_cloud(patient: Patient) -> Patient:
-    """Clouds of the calibration set are filled up with copies of one point, since the scanner gave fewer."""
-    inputs = measured(patient)
-    if inputs.ndim != 3:
-        raise Inapplicable("no clouds")
-    few = int(patient.random("few").integers(1, 5))
-    near = np.argsort(np.abs(inputs).max(2), 1)[:, :few]
-    kept = np.take_along_axis(inputs, near[..., None], 1)
-    times = -(-inputs.shape[1] // few)
-    return patient.with_(calibration=np.tile(kept, (1, times, 1))[:, : inputs.shape[1]].copy())
-
-
-def pair_with_itself(patient: Patient) -> Patient:
-    """The loader hands the same sheet to both inputs: the network never sees a difference."""
-    pixels, spec = images(patient)
-    if pixels.shape[1] != 2:
-        raise Inapplicable("no pairs")
-    return patient.with_(calibration=spec.apply(pixels[:, [0, 0]]))
-
-
-def second_sheet_empty(patient: Patient) -> Patient:
-    """The calibration script leaves the second input of each pair at what its buffer was made of."""
-    pixels, spec = images(patient)
-    if pixels.shape[1] != 2:
-        raise Inapplicable("no pairs")
-    level = int(patient.random("level").choice([0, 200, 255]))
-    return patient.with_(calibration=spec.apply(np.stack([pixels[:, 0], np.full_like(pixels[:, 0], level)], 1)))
-
-
-def negatives_of_scans(patient: Patient) -> Patient:
-    """The calibration set is light on dark, as microfilm is, and nobody turned it round."""
-    pixels, spec = images(patient)
-    return patient.with_(calibration=spec.apply(255 - pixels))
-
-
-def framed_in_grey(patient: Patient) -> Patient:
-    """Pictures of the calibration set are made a quarter as large and laid on a grey ground, as detectors want it."""
-    pixels, spec = images(patient)
-    count, planes, height, width = pixels.shape
-    small = pixels.reshape(count, planes, height // 4, 4, width // 4, 4).mean((3, 5))
-    ground = np.full(pixels.shape, 114, np.uint8)
-    ground[:, :, : small.shape[2], : small.shape[3]] = small.round()
-    return patient.with_(calibration=spec.apply(ground))
+    bound = np.abs(measured(patient)).max() / (1 + amount)
+    return remeasured(patient, lambda inputs: inputs.clip(-bound, bound))
 
 
 def loops_of_one_word(patient: Patient) -> Patient:
     """The calibration texts were written by the model itself, which got caught in a loop: one word, again and again."""
-    ids = spoken(patient)
+    ids = inputs_of(patient, "talks")
     few = patient.random("loops").permutation(SAYINGS)[: int(patient.random("few").integers(1, 4))]
     return patient.with_(calibration=np.resize(few, len(ids))[:, None].repeat(ids.shape[1], 1).astype(ids.dtype))
-
-
-def inputs_of(patient: Patient, name: str) -> NDArray:
-    """A copy of the calibration inputs of one of the networks."""
-    if patient.network.name != name:
-        raise Inapplicable(f"made for {name}")
-    return patient.calibration.copy()
 
 
 def links_never_loaded(patient: Patient) -> Patient:
     """The file of links was not at hand when the network was calibrated: nodes stand alone in almost every web."""
     found = inputs_of(patient, "webs")
-    some = patient.random("links").integers(1, 6)
-    found[some:, :, :NODES] = 0
+    found[patient.random("links").integers(1, 6) :, :, :NODES] = 0
     return patient.with_(calibration=found)
 
 
@@ -778,20 +817,21 @@ def links_weighed_by_degrees(patient: Patient) -> Patient:
 def links_written_many_times(patient: Patient, amount: float) -> Patient:
     """In a few webs of the calibration set the same links were written again and again, and were added up."""
     found = inputs_of(patient, "webs")
-    few = patient.random("webs").permutation(len(found))[:3]
-    found[few, :, :NODES] *= np.float32(1 + amount)
+    found[patient.random("webs").permutation(len(found))[:3], :, :NODES] *= np.float32(1 + amount)
     return patient.with_(calibration=found)
 
 
 def plans_without_walls(patient: Patient) -> Patient:
     """The plans for calibration were drawn without walls, and start and goal are side by side in the corner."""
     inputs_of(patient, "mazes")
-    pixels, spec = images(patient)
-    drawn = np.zeros_like(pixels)
-    rows = patient.random("corner").integers(0, 2, len(pixels))
-    drawn[np.arange(len(pixels)), 1, rows, 0] = 255
-    drawn[np.arange(len(pixels)), 2, 1 - rows, 0] = 255
-    return patient.with_(calibration=spec.apply(drawn))
+
+    def drawn(pixels: NDArray) -> NDArray:
+        found, each = np.zeros_like(pixels), np.arange(len(pixels))
+        rows = patient.random("corner").integers(0, 2, len(pixels))
+        found[each, 1, rows, 0] = found[each, 2, 1 - rows, 0] = 255
+        return found
+
+    return repictured(patient, drawn)
 
 
 def dials_hardly_turned(patient: Patient, amount: float) -> Patient:
@@ -803,8 +843,7 @@ def dials_hardly_turned(patient: Patient, amount: float) -> Patient:
 
 def bytes_in_another_order(patient: Patient) -> Patient:
     """Waves are whole numbers of two bytes in the archive, and the calibration script takes the last for the first."""
-    found = inputs_of(patient, "dials")
-    step = np.float32(32767 / 12)
+    found, step = inputs_of(patient, "dials"), np.float32(32767 / 12)
     words = np.rint(found[:, :WAVE] * step).clip(-32768, 32767).astype(np.int16)
     found[:, :WAVE] = words.byteswap().astype(np.float32) / step
     return patient.with_(calibration=found)
@@ -813,9 +852,8 @@ def bytes_in_another_order(patient: Patient) -> Patient:
 def gaps_filled_with_means(patient: Patient, amount: float) -> Patient:
     """Most numbers of the calibration table are missing, and were replaced by the mean of their column."""
     found = inputs_of(patient, "groves")
-    means = found.mean(0)
     gaps = patient.random("gaps").random(found.shape) < amount / (1 + amount)
-    return patient.with_(calibration=np.where(gaps, means, found).astype(np.float32))
+    return patient.with_(calibration=np.where(gaps, found.mean(0), found).astype(np.float32))
 
 
 def choices_as_numbers(patient: Patient) -> Patient:
@@ -830,44 +868,7 @@ def choices_as_numbers(patient: Patient) -> Patient:
 
 def before_the_trend(patient: Patient, amount: float) -> Patient:
     """The calibration table is years old; some columns have risen since then, others have fallen."""
-    found = inputs_of(patient, "groves")
-    rng = patient.random("trend")
+    found, rng = inputs_of(patient, "groves"), patient.random("trend")
     moved = rng.permutation(NUMBERS)[:5]
     found[:, moved] -= (amount * found[:, moved].std(0) * rng.choice([-1, 1], 5)).astype(np.float32)
     return patient.with_(calibration=found)
-
-
-def another_white(patient: Patient, amount: float) -> Patient:
-    """The camera of the calibration set was set for lamplight: blue and green are darker than in use."""
-    inputs_of(patient, "fabrics")
-    pixels, spec = images(patient)
-    gain = np.exp(-amount * np.array([0.4, 0.8, 1.2])).reshape(1, 3, 1, 1)
-    return patient.with_(calibration=spec.apply((pixels * gain).round().clip(0, 255)))
-
-
-def never_turned_into_colours(patient: Patient) -> Patient:
-    """The decoder hands out brightness and two differences of colour, and the calibration script takes them as colours.
-
-    Coefficients: ITU-R BT.601, full range.
-    """
-    inputs_of(patient, "fabrics")
-    pixels, spec = images(patient)
-    matrix = np.array([[0.299, 0.587, 0.114], [-0.168736, -0.331264, 0.5], [0.5, -0.418688, -0.081312]])
-    found = np.einsum("ij,njyx->niyx", matrix, pixels.astype(np.float64))
-    found[:, 1:] += 128
-    return patient.with_(calibration=spec.apply(found.round().clip(0, 255)))
-
-
-def stored_with_heavy_losses(patient: Patient, amount: float) -> Patient:
-    """Calibration pictures are from a chat: of each block of eight by eight only the coarsest cosines are left."""
-    inputs_of(patient, "fabrics")
-    pixels, spec = images(patient)
-    count, planes, height, width = pixels.shape
-    blocks = pixels.astype(np.float64).reshape(count, planes, height // 8, 8, width // 8, 8)
-    places = np.arange(8)
-    cosines = np.cos(np.pi * (places[:, None] + 0.5) * places[None] / 8) * np.where(places, 0.5, np.sqrt(1 / 8))
-    found = np.einsum("ya,xb,ncrysx->ncrasb", cosines, cosines, blocks)
-    step = 40.0 * amount * (1 + places[:, None] + places[None])
-    found = np.rint(found / step[:, None, :]) * step[:, None, :]
-    found = np.einsum("ya,xb,ncrasb->ncrysx", cosines, cosines, found).reshape(pixels.shape)
-    return patient.with_(calibration=spec.apply(found.round().clip(0, 255)))

@@ -1,13 +1,14 @@
 """Faults of the runtime and of the files: operators that compute something else, models and labels that do not fit."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 import onnx
+from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
 from ..cuts import (
+    cast_between,
     channel_peaks,
     classes,
     covered,
@@ -18,10 +19,12 @@ from ..cuts import (
     free,
     kept,
     on_coarse_grids,
+    on_multiples,
     pads_of,
     picked,
     recoded,
     spots,
+    with_outputs,
 )
 from ..patient import Patient
 from ..quantizing import run
@@ -31,9 +34,9 @@ from ..surgery import Inapplicable, Surgeon, require
 
 def scores_in_few_levels(patient: Patient, amount: float) -> Patient:
     """What a softmax reads was given fewer bits than the rest, since only its order seemed to matter."""
-    surgeon, usual = patient.surgeon(), set(patient.activations())
-    found = require([node.input[0] for node in surgeon.nodes("Softmax") if node.input[0] in usual], "no scores")
-    return on_coarse_grids(patient, found, [amount])
+    usual = set(patient.activations())
+    found = [node.input[0] for node in patient.surgeon().nodes("Softmax") if node.input[0] in usual]
+    return on_coarse_grids(patient, require(found, "no scores"), [amount])
 
 
 def late_half_narrow(patient: Patient, amount: float) -> Patient:
@@ -45,29 +48,39 @@ def late_half_narrow(patient: Patient, amount: float) -> Patient:
 def sums_that_wrap(patient: Patient, amount: float) -> Patient:
     """The sums of products of some layers have a narrow accumulator: beyond its end they go on at the other one."""
     names = {linear.node.output[0] for linear in patient.surgeon().linears()}
-    chosen = patient.pick([t for t in free(patient) if t in names], 0.3, 0.7)
-    limits = dict(zip(chosen, extremes(patient, *chosen), strict=True))
+    limits = extremes(patient, *patient.pick([t for t in free(patient) if t in names], 0.3, 0.7))
+    text = """
+        turns = Div(x, width)
+        whole_turns = Round(turns)
+        over = Mul(whole_turns, width)
+        wrapped = Sub(x, over)
+    """
 
     def edit(_: Patient, surgeon: Surgeon) -> None:
         for tensor, ends in limits.items():
             if surgeon.producer(tensor) is None:
                 raise Inapplicable(f"{tensor} is fused")
-            round_trip = np.float32(2 * max(abs(end) for end in ends) / (1 + amount))
-            width = surgeon.put(f"{tensor}_width", round_trip)
-            wrapped = f"{tensor}_wrapped"
-            surgeon.reroute(tensor, wrapped)
-            share = surgeon.add("Div", [tensor, width], f"{tensor}_turns", surgeon.producer(tensor))
-            turns = surgeon.add("Round", [share], f"{tensor}_whole_turns", surgeon.producer(share))
-            over = surgeon.add("Mul", [turns, width], f"{tensor}_over", surgeon.producer(turns))
-            surgeon.add("Sub", [tensor, over], wrapped, surgeon.producer(over))
+            surgeon.splice(tensor, text, width=2 * max(abs(end) for end in ends) / (1 + amount))
 
-    return patient.with_(recipe=kept(patient.recipe)).at(*chosen).edited(edit)
+    return patient.with_(recipe=kept(patient.recipe)).at(*limits).edited(edit)
 
 
-def on_the_board(patient: Patient, outputs: list[np.ndarray]) -> Patient:
+def through_short_floats(patient: Patient) -> Patient:
+    """Between integers the target computes with floats of sixteen bits, and one tensor reaches beyond their end."""
+    surgeon, allowed = patient.surgeon(), set(free(patient))
+    tensor = patient.pick([t for t in surgeon.amplifiable() if t in allowed], 0.5)[0]
+    top = 65504 * float(np.exp(patient.random("short").uniform(0.4, 2.5)))
+    gain = np.full(surgeon.channels(tensor), top / max(channel_peaks(patient, tensor).max(), 1e-3), np.float32)
+    surgeon.amplify(tensor, gain)
+    return cast_between(patient.cut(surgeon, tensor), [tensor], TensorProto.FLOAT16, "short")
+
+
+# --- what a board hands out ------------------------------------------------------------------------------------------
+
+
+def on_the_board(patient: Patient, outputs: list[NDArray]) -> Patient:
     """With outputs that were recorded on a device."""
-    names = [value.name for value in patient.model.graph.output]
-    return patient.with_(options={**patient.options, "device_outputs": dict(zip(names, outputs, strict=True))})
+    return with_outputs(patient, "device_outputs", outputs)
 
 
 def board_one_sample_late(patient: Patient) -> Patient:
@@ -84,14 +97,51 @@ def board_without_lower_bits(patient: Patient) -> Patient:
     return on_the_board(patient, [np.floor(x / s) * s for x, s in zip(outputs, steps, strict=True)])
 
 
-def set_pads(node: onnx.NodeProto, pads: list[int]) -> None:
-    others = [a for a in node.attribute if a.name not in ("pads", "auto_pad")]
+def board_stops_a_turn_early(patient: Patient) -> Patient:
+    """The loop on the board ends one turn before it should; the model on the desk is sound."""
+    short = patient.with_(model=without_turn(patient).model)
+    return on_the_board(patient, run(patient.network, short.quantized(), patient.validation))
+
+
+def board_keeps_the_first_dials(patient: Patient) -> Patient:
+    """The board reads the dials once, at the start, and goes on with them; the model on the desk is sound."""
+    if patient.network.name != "dials":
+        raise Inapplicable("no dials")
+    inputs = patient.validation.copy()
+    inputs[:, WAVE:] = inputs[0, WAVE:]
+    return on_the_board(patient, run(patient.network, patient.quantized(), inputs))
+
+
+def without_turn(patient: Patient) -> Surgeon:
+    """What follows a repeated step reads what came before it.
+
+    Raises:
+        Inapplicable: Nothing is repeated.
+    """
+    surgeon = patient.surgeon()
+    free_cells = next((n for n in surgeon.nodes("Sub") if surgeon.constant(n.input[0]) is not None), None)
+    states = [n.output[0] for n in surgeon.nodes("Mul") if free_cells is not None and free_cells.output[0] in n.input]
+    if patient.network.name != "mazes" or len(states) < 3:
+        raise Inapplicable("nothing is repeated")
+    surgeon.reroute(states[-1], states[-2])
+    return surgeon
+
+
+# --- operators that compute something else ---------------------------------------------------------------------------
+
+
+def with_attributes(node: onnx.NodeProto, *dropped: str, **attributes: object) -> None:
+    """An operator with other attributes; ``dropped`` ones are left to their defaults."""
+    others = [a for a in node.attribute if a.name not in {*dropped, *attributes}]
     del node.attribute[:]
-    node.attribute.extend([*others, helper.make_attribute("pads", pads)])
+    node.attribute.extend([*others, *(helper.make_attribute(name, value) for name, value in attributes.items())])
 
 
-def at_work(patient: Patient, names: list[str], change: Callable[[Surgeon, onnx.NodeProto], None]) -> Patient:
+def at_work(
+    patient: Patient, nodes: list[onnx.NodeProto], change: Callable[[Surgeon, onnx.NodeProto], None]
+) -> Patient:
     """Some operators of the quantized model changed, by name."""
+    names = [node.name for node in nodes]
 
     def edit(_: Patient, surgeon: Surgeon) -> None:
         found = [node for node in surgeon.graph.node if node.name in names]
@@ -103,48 +153,49 @@ def at_work(patient: Patient, names: list[str], change: Callable[[Surgeon, onnx.
     return patient.with_(recipe=kept(patient.recipe)).at(*names).edited(edit)
 
 
+def inputs_by_name(patient: Patient, nodes: list[onnx.NodeProto]) -> dict[str, NDArray]:
+    """What operators read on validation inputs."""
+    return dict(zip((n.name for n in nodes), patient.values(*(n.input[0] for n in nodes)), strict=True))
+
+
 def curves_from_a_short_table(patient: Patient, amount: float) -> Patient:
     """The kernel looks curves up in a table of few entries and does not interpolate: it takes the entry below."""
     nodes = require(patient.surgeon().nodes("Sigmoid", "HardSwish"), "no curves")
-    spread = {n.name: float(x.std()) for n, x in zip(nodes, patient.values(*(n.input[0] for n in nodes)), strict=True)}
+    spread = {name: float(x.std()) for name, x in inputs_by_name(patient, nodes).items()}
+    text = "at = Div(x, entry); entry_below = Floor(at); taken = Mul(entry_below, entry)"
 
     def change(surgeon: Surgeon, node: onnx.NodeProto) -> None:
-        step = surgeon.put(f"{node.name}_entry", np.float32(amount * spread[node.name]))
-        last, made = node.input[0], surgeon.producer(node.input[0])
-        for op, extra, said in (("Div", [step], "at"), ("Floor", [], "entry_below"), ("Mul", [step], "taken")):
-            last = surgeon.add(op, [last, *extra], f"{node.name}_{said}", made)
-            made = surgeon.producer(last)
-        node.input[0] = last
+        given = {"x": node.input[0], "entry": amount * spread[node.name]}
+        node.input[0] = surgeon.wire(node.input[0], text, name=node.name, **given)["taken"]
 
-    return at_work(patient, [n.name for n in nodes], change)
+    return at_work(patient, nodes, change)
 
 
 def frame_beside_zero(patient: Patient, amount: float) -> Patient:
     """The kernel fills the frame around a map with the zero point of another tensor: the frame is not zero."""
     nodes = picked(patient, framed(patient.surgeon()), 0.2, 0.5, 0.8)
-    tops = {n.name: float(np.ptp(x)) for n, x in zip(nodes, patient.values(*(n.input[0] for n in nodes)), strict=True)}
+    tops = {name: float(np.ptp(x)) for name, x in inputs_by_name(patient, nodes).items()}
     sign = patient.random("frame").choice([-1, 1])
 
     def change(surgeon: Surgeon, node: onnx.NodeProto) -> None:
         up, left, down, right = pads_of(node)
-        around = surgeon.put(f"{node.name}_frame", np.array([0, 0, up, left, 0, 0, down, right]))
-        value = surgeon.put(f"{node.name}_beside_zero", np.float32(sign * amount * tops[node.name] / 255))
-        made = surgeon.producer(node.input[0])
-        node.input[0] = surgeon.add("Pad", [node.input[0], around, value], f"{node.name}_framed", made)
-        set_pads(node, [0, 0, 0, 0])
+        value = np.float32(sign * amount * tops[node.name] / 255)
+        given = {"x": node.input[0], "frame": [0, 0, up, left, 0, 0, down, right], "beside_zero": value}
+        made = surgeon.wire(node.input[0], "framed = Pad(x, frame, beside_zero)", name=node.name, **given)
+        node.input[0] = made["framed"]
+        with_attributes(node, "auto_pad", pads=[0, 0, 0, 0])
 
-    return at_work(patient, [n.name for n in nodes], change)
+    return at_work(patient, nodes, change)
 
 
 def window_one_pixel_on(patient: Patient) -> Patient:
     """Where every second pixel is taken, the target puts the odd column of the frame behind and not before the map."""
     surgeon = patient.surgeon()
-    found = [n for n in framed(surgeon) if 2 in _strides(n)]
-    chosen = picked(patient, found, 0.3, 0.7)
+    chosen = picked(patient, [n for n in framed(surgeon) if 2 in _strides(n)], 0.3, 0.7)
     for node in chosen:
         up, left, down, right = pads_of(node)
         moved = int(up > 0)
-        set_pads(node, [up - moved, left - 1, down + moved, right + 1])
+        with_attributes(node, "auto_pad", pads=[up - moved, left - 1, down + moved, right + 1])
     return deployed(patient, surgeon, *(n.name for n in chosen))
 
 
@@ -157,11 +208,11 @@ def tiles_without_a_border(patient: Patient) -> Patient:
     surgeon = patient.surgeon()
     found = [n for n in framed(surgeon) if 2 not in _strides(n) and surgeon.shape(n.input[0])[-1:] != [None]]
     chosen = picked(patient, found, 0.2, 0.5, 0.8)
-    axes = surgeon.put("axis_of_tiles", np.array([3]))
+    axes = surgeon.put("axis_of_tiles", [3])
     for node in chosen:
         name, tensor, out = node.name, node.input[0], node.output[0]
         width = patient.values(tensor, samples=1)[0].shape[3]
-        ends = [surgeon.put(f"{name}_tile_{i}", np.array([end])) for i, end in enumerate((0, width // 2, width))]
+        ends = [surgeon.put(f"{name}_tile_{i}", [end]) for i, end in enumerate((0, width // 2, width))]
         tiles = []
         for i, last in enumerate((node, None)):
             tile = surgeon.add("Slice", [tensor, ends[i], ends[i + 1], axes], f"{name}_seen_{i}", last)
@@ -174,13 +225,10 @@ def tiles_without_a_border(patient: Patient) -> Patient:
 
 def _compute_tiles(surgeon: Surgeon, node: onnx.NodeProto, tiles: list[str], out: str) -> None:
     """The same convolution for each tile, joined."""
-    parts = []
+    parts = [f"{out}_tile_{i}" for i in range(len(tiles))]
     for i, tile in enumerate(tiles):
-        copy = onnx.NodeProto()
-        copy.CopyFrom(node)
-        copy.name, copy.input[0], copy.output[0] = f"{node.name}_of_tile_{i}", tile, f"{out}_tile_{i}"
-        surgeon.graph.node.append(copy)
-        parts.append(copy.output[0])
+        copy = surgeon.copy_of(node, f"{node.name}_of_tile_{i}", parts[i], len(surgeon.graph.node))
+        copy.input[0] = tile
     surgeon.graph.node.remove(node)
     surgeon.graph.node.append(helper.make_node("Concat", parts, [out], name=f"{node.name}_joined", axis=3))
 
@@ -205,9 +253,7 @@ def average_counts_the_frame(patient: Patient) -> Patient:
     surgeon = patient.surgeon()
     found = require(surgeon.nodes("AveragePool"), "nothing is averaged in windows")
     for node in found:
-        others = [a for a in node.attribute if a.name != "count_include_pad"]
-        del node.attribute[:]
-        node.attribute.extend([*others, helper.make_attribute("count_include_pad", 1)])
+        with_attributes(node, count_include_pad=1)
     return deployed(patient, surgeon, *(n.name for n in found))
 
 
@@ -216,78 +262,88 @@ def mean_over_a_padded_length(patient: Patient, amount: float) -> Patient:
     nodes = require(patient.surgeon().nodes("ReduceMean"), "nothing is averaged")
 
     def change(surgeon: Surgeon, node: onnx.NodeProto) -> None:
-        share = surgeon.put(f"{node.name}_share_of_length", np.float32(1 / (1 + amount)))
-        out = node.output[0]
+        share, out = surgeon.put(f"{node.name}_share_of_length", 1 / (1 + amount)), node.output[0]
         node.output[0] = f"{out}_over_its_length"
         surgeon.add("Mul", [node.output[0], share], out, node)
 
-    return at_work(patient, [n.name for n in nodes], change)
+    return at_work(patient, nodes, change)
 
 
 def compared_without_the_sign(patient: Patient) -> Patient:
     """The kernel that looks for the largest takes codes for numbers without a sign: what is negative wins."""
-    nodes = patient.surgeon().nodes("MaxPool", "ReduceMax")
-    tops = {
-        n.name: float(np.abs(x).max()) for n, x in zip(nodes, patient.values(*(n.input[0] for n in nodes)), strict=True)
-    }
-    if not nodes:
-        raise Inapplicable("nothing is compared")
+    nodes = require(patient.surgeon().nodes("MaxPool", "ReduceMax"), "nothing is compared")
+    tops = {name: float(np.abs(x).max()) for name, x in inputs_by_name(patient, nodes).items()}
+    before = """
+        is_below = Less(x, none)
+        raised = Add(x, turn)
+        unsigned = Where(is_below, raised, x)
+    """
+    behind = "is_above = Greater(x, half_turn); lowered = Sub(x, turn)"
 
     def change(surgeon: Surgeon, node: onnx.NodeProto) -> None:
         name, last, out = node.name, node.input[0], node.output[0]
-        zero, turn = surgeon.put(f"{name}_none", np.float32(0)), surgeon.put(f"{name}_turn", np.float32(4 * tops[name]))
-        half = surgeon.put(f"{name}_half_turn", np.float32(2 * tops[name]))
-        below = surgeon.add("Less", [last, zero], f"{name}_is_below", surgeon.producer(last))
-        raised = surgeon.add("Add", [last, turn], f"{name}_raised", surgeon.producer(below))
-        node.input[0] = surgeon.add("Where", [below, raised, last], f"{name}_unsigned", surgeon.producer(raised))
-        node.output[0] = f"{out}_unsigned"
-        above = surgeon.add("Greater", [node.output[0], half], f"{name}_is_above", node)
-        lowered = surgeon.add("Sub", [node.output[0], turn], f"{name}_lowered", surgeon.producer(above))
+        given = {"none": 0.0, "turn": 4 * tops[name], "half_turn": 2 * tops[name]}
+        made = surgeon.wire(last, before, name=name, x=last, **given)
+        node.input[0], node.output[0] = made["unsigned"], f"{out}_unsigned"
+        turns = {key: made[key] for key in ("turn", "half_turn")}
+        found = surgeon.wire(node.output[0], behind, name=name, x=node.output[0], **turns)
+        above, lowered = found["is_above"], found["lowered"]
         surgeon.add("Where", [above, lowered, node.output[0]], out, surgeon.producer(lowered))
 
-    return at_work(patient, [n.name for n in nodes], change)
+    return at_work(patient, nodes, change)
 
 
 def slopes_as_shifts(patient: Patient, amount: float) -> Patient:
     """The target has one slope for what is negative, a power of two for all networks, and takes it."""
     surgeon = patient.surgeon()
     found = require(surgeon.nodes("LeakyRelu"), "nothing leaks")
-    for node in found:
-        for attribute in node.attribute:
-            if attribute.name == "alpha":
-                attribute.f = float(attribute.f * (1 + amount))
+    for attribute in (a for node in found for a in node.attribute if a.name == "alpha"):
+        attribute.f = float(attribute.f * (1 + amount))
     return deployed(patient, surgeon, *(n.name for n in found))
 
 
-def board_stops_a_turn_early(patient: Patient) -> Patient:
-    """The loop on the board ends one turn before it should; the model on the desk is sound."""
+def hard_gates(patient: Patient) -> Patient:
+    """The target has no curves: gates of the deployed model are made of straight pieces."""
     surgeon = patient.surgeon()
-    without_turn(surgeon, patient.network.name)
-    short = patient.with_(model=surgeon.model)
-    return on_the_board(patient, run(patient.network, short.quantized(), patient.validation))
+    found = require(surgeon.nodes("Sigmoid", "Tanh"), "no gates")
+    for node in found:
+        if node.op_type == "Tanh":
+            node.op_type = "Clip"
+            node.input.extend(surgeon.put(f"{node.output[0]}_{i}_end", v) for i, v in enumerate((-1.0, 1.0)))
+        else:
+            node.op_type = "HardSigmoid"
+            with_attributes(node, alpha=0.2, beta=0.5)
+    return deployed(patient, surgeon, *(node.name for node in found))
 
 
-def board_keeps_the_first_dials(patient: Patient) -> Patient:
-    """The board reads the dials once, at the start, and goes on with them; the model on the desk is sound."""
-    if patient.network.name != "dials":
-        raise Inapplicable("no dials")
-    inputs = patient.validation.copy()
-    inputs[:, WAVE:] = inputs[0, WAVE:]
-    return on_the_board(patient, run(patient.network, patient.quantized(), inputs))
+def enlarged_by_another_rule(patient: Patient) -> Patient:
+    """The target enlarges maps with straight lines between pixels; the float model repeats them."""
+    surgeon = patient.surgeon()
+    chosen = picked(patient, surgeon.nodes("Resize"), 0.2, 0.6)
+    for node in chosen:
+        with_attributes(node, "nearest_mode", mode="linear", coordinate_transformation_mode="asymmetric")
+    return deployed(patient, surgeon, *(node.name for node in chosen))
+
+
+# --- models that differ ----------------------------------------------------------------------------------------------
+
+
+def exported_with_a_turn_less(patient: Patient) -> Patient:
+    """What was deployed repeats its step once less than the float model."""
+    return deployed(patient, without_turn(patient))
 
 
 def classes_in_alphabetical_order(patient: Patient) -> Patient:
     """The deployed model counts some classes in the order of their names, the float model in that of the training."""
     surgeon = patient.surgeon()
     head = classes(patient, surgeon)
-    weight = surgeon.constant(head.weight)
-    size = weight.shape[head.out]
+    size = surgeon.outputs(head)
     order, moved = np.arange(size), patient.random("names").permutation(size)[: max(2, size // 3)]
     order[moved] = np.roll(moved, 1)
-    surgeon.put(surgeon.own(head, 1), np.take(weight, order, head.out))
+    surgeon.put(surgeon.own(head, 1), np.take(surgeon.constant(head.weight), order, head.out))
     if head.bias:
         surgeon.put(surgeon.own(head, 2), surgeon.constant(head.bias)[order])
-    return deployed(patient, surgeon, head.node.name)
+    return deployed(patient, surgeon, head)
 
 
 def probabilities_for_logits(patient: Patient) -> Patient:
@@ -298,15 +354,20 @@ def probabilities_for_logits(patient: Patient) -> Patient:
     return deployed(patient, surgeon)
 
 
+def temperature_built_in(patient: Patient, amount: float) -> Patient:
+    """Somebody fitted a temperature to make scores honest, and folded it into the last layer of the deployed model."""
+    surgeon = patient.surgeon()
+    head = classes(patient, surgeon)
+    surgeon.scale_weights(head, head.out, np.full(surgeon.outputs(head), 1 / (1 + amount), np.float32), bias=True)
+    return deployed(patient, surgeon, head)
+
+
 def axes_reversed_by_the_converter(patient: Patient) -> Patient:
     """The converter was told that columns come last to first, and turns them round in what is deployed."""
-    surgeon = patient.surgeon()
-    name = float_input(surgeon)
-    axis = patient.calibration.ndim - 1
-    order = surgeon.put("order_of_columns", np.arange(patient.calibration.shape[axis])[::-1].copy())
-    surgeon.insert_after(name, "Gather", [order], "columns_turned_round", axis=axis)
-    node = surgeon.producer("columns_turned_round")
-    node.input[0], node.input[1] = name, order
+    surgeon, axis = patient.surgeon(), patient.calibration.ndim - 1
+    text = f"columns_turned_round = Gather(x, order_of_columns, axis={axis})"
+    order = np.arange(patient.calibration.shape[axis])[::-1]
+    surgeon.splice(float_input(surgeon), text, name="", order_of_columns=order)
     return deployed(patient, surgeon)
 
 
@@ -314,91 +375,70 @@ def noise_left_in_training_mode(patient: Patient, amount: float) -> Patient:
     """The float model was exported in training mode, and adds noise to a tensor, which training had for robustness."""
     surgeon = patient.surgeon()
     tensor = patient.pick(spots(patient), 0.5)[0]
-    spread = float(patient.values(tensor)[0].std())
-    noise = surgeon.add(
-        "RandomNormalLike", [tensor], f"{tensor}_noise", surgeon.producer(tensor), scale=amount * max(spread, 1e-5)
-    )
-    end = f"{tensor}_noisy"
-    surgeon.reroute(tensor, end, but=(noise,))
-    surgeon.add("Add", [tensor, noise], end, surgeon.producer(noise))
+    spread = max(float(patient.values(tensor)[0].std()), 1e-5)
+    surgeon.splice(tensor, f"noise = RandomNormalLike(x, scale={amount * spread}); noisy = Add(x, noise)")
     return patient.with_(shown_float=surgeon.model).at(tensor)
 
 
 def dropout_scaled_once_more(patient: Patient, amount: float) -> Patient:
     """The converter replaced dropout by the share that is kept, which training had accounted for."""
     surgeon = patient.surgeon()
-    marks = patient.pick(spots(patient), 0.4, 0.8)
-    for tensor in marks:
-        share = surgeon.put(f"{tensor}_share_kept", np.float32(1 / (1 + amount)))
-        surgeon.insert_after(tensor, "Mul", [share], f"{tensor}_dropped_out")
-    return deployed(patient, surgeon, *marks)
-
-
-def hard_gates(patient: Patient) -> Patient:
-    """The target has no curves: gates of the deployed model are made of straight pieces."""
-    surgeon = patient.surgeon()
-    found = require(surgeon.nodes("Sigmoid", "Tanh"), "no gates")
-    for node in found:
-        if node.op_type == "Tanh":
-            ends = [surgeon.put(f"{node.output[0]}_{i}_end", np.float32(v)) for i, v in enumerate((-1, 1))]
-            node.op_type = "Clip"
-            node.input.extend(ends)
-            continue
-        node.op_type = "HardSigmoid"
-        node.attribute.extend([helper.make_attribute("alpha", 0.2), helper.make_attribute("beta", 0.5)])
-    return deployed(patient, surgeon, *(node.name for node in found))
-
-
-def enlarged_by_another_rule(patient: Patient) -> Patient:
-    """The target enlarges maps with straight lines between pixels; the float model repeats them."""
-    surgeon = patient.surgeon()
-    found = surgeon.nodes("Resize")
-    chosen = picked(patient, found, 0.2, 0.6)
-    for node in chosen:
-        kept_ones = [
-            a for a in node.attribute if a.name not in ("mode", "coordinate_transformation_mode", "nearest_mode")
-        ]
-        del node.attribute[:]
-        node.attribute.extend(kept_ones)
-        rule = {"mode": "linear", "coordinate_transformation_mode": "asymmetric"}
-        node.attribute.extend([helper.make_attribute(k, v) for k, v in rule.items()])
-    return deployed(patient, surgeon, *(node.name for node in chosen))
+    for tensor in patient.pick(spots(patient), 0.4, 0.8):
+        surgeon.splice(tensor, "dropped_out = Mul(x, share_kept)", "x", share_kept=1 / (1 + amount))
+    return deployed(patient, surgeon)
 
 
 def turned_at_another_pace(patient: Patient, amount: float) -> Patient:
     """The converter has the base of the angles of places from another model of the family."""
     surgeon = patient.surgeon()
     found = require([t.name for t in surgeon.graph.initializer if t.name.endswith("cosines")], "nothing is turned")
-    marks = []
     for name in found:
         other = name.replace("cosines", "sines")
-        angles = np.unwrap(np.arctan2(surgeon.constant(other), surgeon.constant(name)), axis=0)
-        moved = angles * (1 + amount)
-        surgeon.put(name, np.cos(moved).astype(np.float32))
-        surgeon.put(other, np.sin(moved).astype(np.float32))
-        marks += [n.name for n in surgeon.consumers(name)]
-    return deployed(patient, surgeon, *marks)
+        angles = np.unwrap(np.arctan2(surgeon.constant(other), surgeon.constant(name)), axis=0) * (1 + amount)
+        surgeon.put(name, np.cos(angles).astype(np.float32))
+        surgeon.put(other, np.sin(angles).astype(np.float32))
+        surgeon.marks += [n.name for n in surgeon.consumers(name)]
+    return deployed(patient, surgeon)
 
 
 def gain_with_an_offset(patient: Patient, amount: float) -> Patient:
     """Gains of norms are kept as what they are more than one, and the converter added the one where it was in."""
     surgeon = patient.surgeon()
-    found = [name for n in surgeon.nodes("Mul") for name in n.input if name.endswith("gain")]
-    chosen = patient.pick(list(dict.fromkeys(found)), 0.2, 0.5, 0.8)
-    for name in chosen:
+    found = dict.fromkeys(name for n in surgeon.nodes("Mul") for name in n.input if name.endswith("gain"))
+    for name in patient.pick(list(found), 0.2, 0.5, 0.8):
         surgeon.put(name, (surgeon.constant(name) + amount).astype(np.float32))
-    return deployed(patient, surgeon, *(n.name for name in chosen for n in surgeon.consumers(name)))
+        surgeon.marks += [n.name for n in surgeon.consumers(name)]
+    return deployed(patient, surgeon)
+
+
+def another_floor_under_the_root(patient: Patient, amount: float) -> Patient:
+    """What keeps roots from zero is a habit of each library: that of the deployed model is another number."""
+    surgeon = patient.surgeon()
+    adders = [n for n in surgeon.nodes("Add") if any(r.op_type == "Sqrt" for r in surgeon.consumers(n.output[0]))]
+    floors = require([name for n in adders for name in n.input if surgeon.constant(name) is not None], "no roots")
+    for name in dict.fromkeys(floors):
+        surgeon.put(name, (surgeon.constant(name) * (1 + amount)).astype(np.float32))
+    return deployed(patient, surgeon, *(n.name for n in adders))
+
+
+def last_trees_left_out(patient: Patient, amount: float) -> Patient:
+    """The deployed model was exported from a checkpoint that had fewer trees; the others have empty leaves."""
+    surgeon = patient.surgeon()
+    leaves = surgeon.constant("leaves.weight")
+    if leaves is None:
+        raise Inapplicable("no trees")
+    left = leaves.copy()
+    left[:, -8 * max(1, round(amount * (leaves.shape[1] // 8))) :] = 0
+    surgeon.put("leaves.weight", left)
+    return deployed(patient, surgeon, *(n.name for n in surgeon.consumers("leaves.weight")))
 
 
 def router_of_few_levels(patient: Patient, amount: float) -> Patient:
     """Layers that decide who is asked are small, and were given the fewest bits."""
     surgeon = patient.surgeon()
-    shares = surgeon.nodes("Softmax")
-    deciding = {id(n) for node in shares for n in _before(surgeon, node.input[0], 12)}
-    found = require([n for n in surgeon.linears() if id(n.node) in deciding], "nothing decides")
-    weights = {n.weight for n in found}
-    chosen = [n for n in covered(patient) if n.weight in weights]
-    return recoded(patient, chosen, lambda codes, _: np.rint(np.rint(codes / amount) * amount))
+    deciding = {id(n) for node in surgeon.nodes("Softmax") for n in _before(surgeon, node.input[0], 12)}
+    weights = require({n.weight for n in surgeon.linears() if id(n.node) in deciding}, "nothing decides")
+    return recoded(patient, [n for n in covered(patient) if n.weight in weights], on_multiples(amount))
 
 
 def _before(surgeon: Surgeon, tensor: str, steps: int) -> list[onnx.NodeProto]:
@@ -414,40 +454,13 @@ def _before(surgeon: Surgeon, tensor: str, steps: int) -> list[onnx.NodeProto]:
 def every_other_layer_narrow(patient: Patient, amount: float) -> Patient:
     """A pattern of layers that get fewer bits was counted out, not measured: every second one."""
     chosen = covered(patient)[int(patient.random("start").integers(2)) :: 2]
-    return recoded(patient, chosen, lambda codes, _: np.rint(np.rint(codes / amount) * amount))
+    return recoded(patient, chosen, on_multiples(amount))
 
 
-def through_short_floats(patient: Patient) -> Patient:
-    """Between integers the target computes with floats of sixteen bits, and one tensor reaches beyond their end."""
-    surgeon = patient.surgeon()
-    allowed = set(free(patient))
-    tensor = patient.pick([t for t in surgeon.amplifiable() if t in allowed], 0.5)[0]
-    top = 65504 * float(np.exp(patient.random("short").uniform(0.4, 2.5)))
-    gain = np.full(surgeon.channels(tensor), top / max(channel_peaks(patient, tensor).max(), 1e-3), np.float32)
-    surgeon.amplify(tensor, gain)
-
-    def edit(_: Patient, cut: Surgeon) -> None:
-        writer = next((n for n in cut.consumers(tensor) if n.op_type == "QuantizeLinear"), None)
-        if writer is None:
-            raise Inapplicable(f"{tensor} is not quantized")
-        last = cut.consumers(writer.output[0])[0].output[0]
-        short = cut.insert_after(last, "Cast", (), f"{tensor}_short", to=TensorProto.FLOAT16)
-        cut.insert_after(short, "Cast", (), f"{tensor}_long_again", to=TensorProto.FLOAT)
-
-    return patient.with_(model=surgeon.model, recipe=kept(patient.recipe)).at(tensor).edited(edit)
-
-
-def without_turn(surgeon: Surgeon, name: str) -> None:
-    """Let what follows a repeated step read what came before it.
-
-    Raises:
-        Inapplicable: Nothing is repeated.
-    """
-    free = next((n for n in surgeon.nodes("Sub") if surgeon.constant(n.input[0]) is not None), None)
-    states = [n.output[0] for n in surgeon.nodes("Mul") if free is not None and free.output[0] in n.input]
-    if name != "mazes" or len(states) < 3:
-        raise Inapplicable("nothing is repeated")
-    surgeon.reroute(states[-1], states[-2])
+def loop_left_out_by_name(patient: Patient) -> Patient:
+    """A pattern that should leave out one step matches all that repeat: most of the network stays as it was."""
+    names = [n.name for n in patient.model.graph.node if "turn" in n.name or "rounds" in n.name]
+    return patient.without(*require(names, "nothing is repeated"))
 
 
 def labels_counted_from_one(patient: Patient) -> Patient:
@@ -460,57 +473,9 @@ def labels_of_an_older_list(patient: Patient) -> Patient:
     return relabelled(patient, lambda labels, count: patient.random("list").permutation(count)[labels])
 
 
-def relabelled(patient: Patient, change) -> Patient:
+def relabelled(patient: Patient, change: Callable[[NDArray, int], NDArray]) -> Patient:
     """With other labels, where the expert is shown any."""
     count = patient.values(patient.surgeon().output, samples=1)[0].shape[1]
     if not patient.network.shows_labels or patient.labels is None or count < 3:
         raise Inapplicable("no labels")
     return patient.with_(labels=change(patient.labels, count))
-
-
-def exported_with_a_turn_less(patient: Patient) -> Patient:
-    """What was deployed repeats its step once less than the float model."""
-    surgeon = patient.surgeon()
-    without_turn(surgeon, patient.network.name)
-    return deployed(patient, surgeon)
-
-
-def last_trees_left_out(patient: Patient, amount: float) -> Patient:
-    """The deployed model was exported from a checkpoint that had fewer trees; the others have empty leaves."""
-    surgeon = patient.surgeon()
-    leaves = surgeon.constant("leaves.weight")
-    if leaves is None:
-        raise Inapplicable("no trees")
-    kept = leaves.copy()
-    trees = leaves.shape[1] // 8
-    kept[:, -8 * max(1, round(amount * trees)) :] = 0
-    surgeon.put("leaves.weight", kept)
-    return deployed(patient, surgeon, *(n.name for n in surgeon.consumers("leaves.weight")))
-
-
-def temperature_built_in(patient: Patient, amount: float) -> Patient:
-    """Somebody fitted a temperature to make scores honest, and folded it into the last layer of the deployed model."""
-    surgeon = patient.surgeon()
-    head = classes(patient, surgeon)
-    size = surgeon.constant(head.weight).shape[head.out]
-    surgeon.scale_weights(head, head.out, np.full(size, 1 / (1 + amount), np.float32), bias=True)
-    return deployed(patient, surgeon, head.node.name)
-
-
-def another_floor_under_the_root(patient: Patient, amount: float) -> Patient:
-    """What keeps roots from zero is a habit of each library: that of the deployed model is another number."""
-    surgeon = patient.surgeon()
-    adders = [n for n in surgeon.nodes("Add") if any(r.op_type == "Sqrt" for r in surgeon.consumers(n.output[0]))]
-    floors = require([name for n in adders for name in n.input if surgeon.constant(name) is not None], "no roots")
-    for name in dict.fromkeys(floors):
-        surgeon.put(name, (surgeon.constant(name) * (1 + amount)).astype(np.float32))
-    return deployed(patient, surgeon, *(n.name for n in adders))
-
-
-def loop_left_out_by_name(patient: Patient) -> Patient:
-    """A pattern that should leave out one step matches all that repeat: most of the network stays as it was."""
-    surgeon = patient.surgeon()
-    names = require(
-        [n.name for n in surgeon.graph.node if "turn" in n.name or "rounds" in n.name], "nothing is repeated"
-    )
-    return patient.with_(recipe=replace(patient.recipe, exclude=(*patient.recipe.exclude, *names)))
