@@ -71,7 +71,6 @@ from zoo.page_table import render_page_table
 from zoo.paste_table import fixed_rows, render_fixed, render_pasted, rows
 from zoo.protocol import entries, table
 from zoo.protocol.case_row import row_of
-from zoo.protocol.guesses import frequencies
 from zoo.protocol.ledger import FIRST_SEED, Entry, LedgerError, read_finished
 from zoo.running import Asked, ask_all
 from zoo.verdict import Answer
@@ -220,9 +219,7 @@ def opened(arguments: argparse.Namespace) -> Entry | None:
 def show(paths: list[Path]) -> None:
     """Records of the ledger as text."""
     for record in read_finished(paths):
-        assert record.figures is not None
-        known = Counter(dict(record.figures["guessed"]))
-        print(f"{entries.describe(record.begun)}\n\n{table.render(record.rows, known)}")
+        print(f"{entries.describe(record.begun)}\n\n{table.render(record.rows)}")
         print(f"{table.render_misses(record.rows)}\n")
 
 
@@ -242,20 +239,19 @@ def report(specs: list[Spec], root: Path, arguments: argparse.Namespace, entry: 
         else:
             (harmless if built.is_harmless else found).append((built, answer))
     told = [row_of(built, answer) for built, answer in [*found, *harmless]]
-    known = frequencies(spec.expected for spec in chosen("tuning", "*"))
     summed = summary(found, left_out)
     if entry is not None and entry.is_first:
-        entries.close_entry(entry, entries.figures_of(told, known, summed), told)
+        entries.close_entry(entry, entries.figures_of(told, summed), told)
     print(f"part {arguments.part}: {len(found)} cases in {time.perf_counter() - started:.0f} s\n")
     if pasted := rows(found):
         print(render_pasted(pasted))
     if fixed := fixed_rows(found):
         print(render_fixed(fixed))
     print_left_out(left_out)
-    print(f"\n{table.render(told, known)}")
+    print(f"\n{table.render(told)}")
     print(table.render_misses(told))
     if entry is not None:
-        print(entries.render_entry(entry, told, known))
+        print(entries.render_entry(entry, told))
     if arguments.json:
         rows_of_all = {"rows": [row.as_json() for row in told]}
         arguments.json.write_text(json.dumps({**summed, **rows_of_all}, indent=1, default=str))

@@ -1,12 +1,6 @@
-"""Networks that the benchmarks run on: the shapes of well-known ones with random weights, quantized by onnxruntime.
+"""Networks of random weights, which cost what trained ones cost: activations neither explode nor vanish."""
 
-Random weights cost what trained ones cost; scales are chosen so that activations neither explode nor vanish. Batch
-normalization is folded, as every exporter does it before quantization.
-"""
-
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,9 +10,6 @@ from onnx import TensorProto, helper, numpy_helper
 
 Array = NDArray[Any]
 SEED = 11
-#: Distinct samples; longer data sets repeat them at slightly changed contrast.
-DISTINCT = 64
-CALIBRATION_SAMPLES = 8
 
 
 @dataclass
@@ -52,9 +43,6 @@ class Builder:
     def relu(self, x: str) -> str:
         return self.add("Relu", x)
 
-    def relu6(self, x: str) -> str:
-        return self.add("Clip", x, self.constant(np.float32(0)), self.constant(np.float32(6)))
-
     def linear(self, x: str, before: int, after: int, gain: float = 1) -> str:
         w = (self.rng.standard_normal((before, after)) * np.sqrt(gain / before)).astype(np.float32)
         bias = (self.rng.standard_normal(after) * 0.02).astype(np.float32)
@@ -75,48 +63,6 @@ class Builder:
         result = helper.make_tensor_value_info("output", TensorProto.FLOAT, shape)
         graph = helper.make_graph(self.nodes, "network", [value], [result], self.weights)
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-
-
-def _image(size: int) -> onnx.ValueInfoProto:
-    return helper.make_tensor_value_info("image", TensorProto.FLOAT, ["N", 3, size, size])
-
-
-def resnet50(size: int = 224) -> onnx.ModelProto:
-    """53 convolutions in 16 bottleneck blocks, 4.1 G multiply-adds at 224²."""
-    net = Builder()
-    before = 64
-    x = net.relu(net.conv("image", 3, before, 7, 2))
-    x = net.add("MaxPool", x, kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4)
-    for stage, (width, blocks) in enumerate(((64, 3), (128, 4), (256, 6), (512, 3))):
-        for block in range(blocks):
-            stride = 2 if stage and not block else 1
-            y = net.relu(net.conv(x, before, width, 1))
-            y = net.relu(net.conv(y, width, width, 3, stride))
-            y = net.conv(y, width, width * 4, 1, gain=0.2)
-            if not block:
-                x = net.conv(x, before, width * 4, 1, stride, gain=1)
-            before = width * 4
-            x = net.relu(net.add("Add", y, x))
-    return net.model(_image(size), net.classifier(x, before, 1000), ["N", 1000])
-
-
-def mobilenet_v2(size: int = 224) -> onnx.ModelProto:
-    """17 inverted residual blocks with depthwise convolutions, 0.3 G multiply-adds at 224²."""
-    net = Builder()
-    x = net.relu6(net.conv("image", 3, 32, 3, 2))
-    before = 32
-    stages = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
-    for expansion, after, blocks, first_stride in stages:
-        for block in range(blocks):
-            stride = first_stride if not block else 1
-            wide = before * expansion
-            y = net.relu6(net.conv(x, before, wide, 1)) if expansion > 1 else x
-            y = net.relu6(net.conv(y, wide, wide, 3, stride, groups=wide))
-            y = net.conv(y, wide, after, 1, gain=1)
-            x = net.add("Add", x, y) if stride == 1 and before == after else y
-            before = after
-    x = net.relu6(net.conv(x, before, 1280, 1))
-    return net.model(_image(size), net.classifier(x, 1280, 1000), ["N", 1000])
 
 
 def chain(layers: int, width: int, side: int) -> onnx.ModelProto:
@@ -182,68 +128,3 @@ def with_qdq(model: onnx.ModelProto, scale: float = 0.05, weight_scale: float = 
     graph.ClearField("initializer")
     graph.initializer.extend(numpy_helper.from_array(np.asarray(v), k) for k, v in constants.items())
     return quantized
-
-
-NETWORKS: dict[str, Callable[[], onnx.ModelProto]] = {
-    "resnet50": resnet50,
-    "mobilenet_v2": mobilenet_v2,
-}
-
-
-def samples(count: int) -> Iterator[Array]:
-    """Seeded samples one by one: 8-bit images, normalized.
-
-    After ``DISTINCT`` of them they come again, moved a little further each time, so that no two are the same.
-    """
-    base = _distinct()
-    for i in range(count):
-        yield np.roll(base[i % len(base)], i // len(base), axis=-1)
-
-
-def data_file(network: str, count: int, folder: Path) -> Path:
-    """An .npy file of samples, made once."""
-    path = folder / f"{network}.{count}.npy"
-    if not path.exists():
-        first = next(samples(1))
-        unfinished = folder / "unfinished.npy"
-        array = np.lib.format.open_memmap(unfinished, "w+", first.dtype, (count, *first.shape))
-        for i, sample in enumerate(samples(count)):
-            array[i] = sample
-        array.flush()
-        unfinished.rename(path)
-    return path
-
-
-def _distinct() -> Array:
-    rng = np.random.default_rng(SEED)
-    coarse = rng.random((DISTINCT, 3, 14, 14)).repeat(16, axis=2).repeat(16, axis=3)
-    pixels = np.rint(255 * (0.8 * coarse + 0.2 * rng.random(coarse.shape)))
-    mean, std = (np.array(v).reshape(3, 1, 1) for v in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))
-    return ((pixels / 255 - mean) / std).astype(np.float32)
-
-
-def build(network: str, folder: Path) -> tuple[Path, Path]:
-    """Float and QDQ int8 file of a network, made once; per-channel weights, MinMax calibration.
-
-    Returns:
-        Paths of the float and of the quantized model.
-    """
-    from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_static
-
-    class Reader(CalibrationDataReader):
-        def __init__(self) -> None:
-            self.left = samples(CALIBRATION_SAMPLES)
-
-        def get_next(self) -> dict[str, Array] | None:
-            sample = next(self.left, None)
-            return None if sample is None else {"image": sample[np.newaxis]}
-
-    paths = folder / f"{network}.onnx", folder / f"{network}.int8.onnx"
-    if all(path.exists() for path in paths):
-        return paths
-    folder.mkdir(parents=True, exist_ok=True)
-    onnx.save(NETWORKS[network](), str(paths[0]))
-    unfinished = folder / f"{network}.unfinished.onnx"
-    quantize_static(str(paths[0]), str(unfinished), Reader(), quant_format=QuantFormat.QDQ, per_channel=True)
-    unfinished.rename(paths[1])
-    return paths

@@ -30,8 +30,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import measure
-from guard import ALONE
+from guard import ALONE, cost_of
 
 ENDINGS = {"onnx": ".onnx", "litert": ".tflite"}
 ONNX_SAMPLES = 12
@@ -107,7 +106,7 @@ def compare(title: str, commands: Mapping[str, Sequence[str]], rounds: int) -> N
         print(f"{title}: round {i + 1} of {rounds}", file=sys.stderr, flush=True)
         for case in Path(commands["plain"][-1]).glob("peers.case"):
             case.unlink()
-        found.append({name: measure.cost_of(command) for name, command in commands.items()})
+        found.append({name: cost_of(command) for name, command in commands.items()})
     cells, best = [], {}
     for name in commands:
         costs = [each for each in (costs[name] for costs in found) if each is not None]

@@ -87,8 +87,6 @@ def _assigned(found: Summary) -> str:
 OTHERS = (
     ("right cause first, by the rules of the MCT XQuant Extension Tool", "XQuant", "first"),
     ("healthy with an alarm, by the XQuant rules", "XQuant", "alarms"),
-    ("right cause first, always the most frequent one", "constant", "first"),
-    ("right cause first, guessed in proportion", "random", "first"),
 )
 ROWS: tuple[tuple[str, Callable[[Summary], str]], ...] = (
     ("noise that the budget assigns, median", _assigned),

@@ -1,7 +1,6 @@
 """Cases that ``quantmedic.fix`` repairs: what is given, what is held back, and how it is counted."""
 
 import json
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -75,7 +74,7 @@ def test_the_readme_shows_what_the_ledger_holds(tmp_path: Path) -> None:
     found = [(case(), replace(answer, fixed=written(20.0, 0.9, gain_db=20.0))), (case(), answer)]
     rows = [row_of(*each) for each in found]
     entry = begin(tmp_path, Begun("all", 906, RECIPE_VERSION, "2026-01-01", "a" * 40, {}))
-    entry.finish(figures_of(rows, Counter(), fault_zoo.summary(found, [])), rows)
+    entry.finish(figures_of(rows, fault_zoo.summary(found, [])), rows)
     lines = render_page_table([entry.path]).splitlines()
     assert lines[:2] == [f"|  | all-906-v{RECIPE_VERSION} |", "|---|--:|"]
     assert "| right cause first | 100 % of 2 |" in lines

@@ -1,7 +1,6 @@
 """The ledger of first runs: what is written once stays, and what was seen before is no first run."""
 
 import subprocess
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +17,7 @@ SUMMARY = {
     "pasted": {"cases": {}},
     "fixed": {"cases": {}},
 }
-FIGURES = figures_of(ROWS, Counter({"wide-range": 1}), SUMMARY)
+FIGURES = figures_of(ROWS, SUMMARY)
 
 
 def test_a_first_run_is_recorded_whole(tmp_path: Path) -> None:
@@ -31,7 +30,7 @@ def test_a_first_run_is_recorded_whole(tmp_path: Path) -> None:
     assert record.begun == BEGUN and list(record.rows) == ROWS
     assert record.figures is not None and record.figures["summary"]["not_asked"] == {"inapplicable": 1}
     assert str(shares_of(record)["now"]["first"]) == "100 % of 1"
-    assert "first run: reporting-906-v4" in render_entry(entry, ROWS, Counter())
+    assert "first run: reporting-906-v4" in render_entry(entry, ROWS)
     assert [path.name for path in tmp_path.iterdir()] == [entry.path.name]
 
 
@@ -42,7 +41,7 @@ def test_a_second_run_shows_the_first_and_writes_nothing(tmp_path: Path) -> None
     assert not again.is_first
     with pytest.raises(LedgerError, match="not a first run"):
         again.finish(FIGURES, ROWS)
-    text = render_entry(again, [fault(said("x"))], Counter())
+    text = render_entry(again, [fault(said("x"))])
     assert "NOT A FIRST RUN" in text and "first run" in text
     (line,) = [line for line in text.splitlines() if line.startswith("right cause first")]
     assert line.split()[3:11] == ["0", "%", "of", "1", "100", "%", "of", "1"]
@@ -57,7 +56,7 @@ def test_a_run_that_was_broken_off_is_continued_by_the_same_code_only(tmp_path: 
         assert not begin(tmp_path, replace(BEGUN, **change)).is_first
     with pytest.raises(LedgerError, match="broken off"):
         read_finished([tmp_path / "reporting-906-v4.jsonl"])
-    assert "was broken off" in render_entry(begin(tmp_path, replace(BEGUN, settings={})), ROWS, Counter())
+    assert "was broken off" in render_entry(begin(tmp_path, replace(BEGUN, settings={})), ROWS)
 
 
 def test_what_counts_as_seen(tmp_path: Path) -> None:

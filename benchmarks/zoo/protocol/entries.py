@@ -14,7 +14,6 @@ import quantmedic
 
 from ..cases import RECIPE_VERSION
 from .calibration import reliability, stated
-from .curves import detection
 from .ledger import Begun, Entry, LedgerError, Record, begin, commit_of
 from .row import Row
 from .scores import Share, assigned_shares, confusion
@@ -53,21 +52,17 @@ def close_entry(entry: Entry, figures: Mapping[str, Any], rows: Sequence[Row]) -
     entry.finish(figures, rows)
 
 
-def figures_of(rows: Sequence[Row], known: Counter[str], summary: Mapping[str, Any]) -> dict[str, Any]:
+def figures_of(rows: Sequence[Row], summary: Mapping[str, Any]) -> dict[str, Any]:
     """All figures of a run, for its record."""
     assigned = assigned_shares(rows)
     return {
         "columns": {
             title: {key: [share.part, share.whole] for key, share in column.items()}
-            for title, column in columns(rows, known).items()
-        },
-        "detection": {
-            NOW: {level.title: [[share.part, share.whole] for share in level.shares] for level in detection(rows)}
+            for title, column in columns(rows).items()
         },
         "confidence": {NOW: _confidence(rows)},
         "confusion": [[*pair, number] for pair, number in sorted(confusion(rows).items())],
         "assigned_median": float(np.median(assigned)) if assigned else None,
-        "guessed": known.most_common(),
         "versions": {name: version(name) for name in VERSIONS},
         "summary": _without_cases(summary),
     }
@@ -101,7 +96,7 @@ def describe(begun: Begun) -> str:
     return f"{begun.key.name} of {begun.date}, commit {begun.commit[:12]}{f' ({asked})' if asked else ''}"
 
 
-def render_entry(entry: Entry, rows: Sequence[Row], known: Counter[str]) -> str:
+def render_entry(entry: Entry, rows: Sequence[Row]) -> str:
     """Whether a run was the first one of its seed, and the first one's figures beside its own."""
     text = [f"\nthe same seed was used before with other cases: {describe(other.begun)}" for other in entry.others]
     if entry.first is None:
@@ -109,5 +104,5 @@ def render_entry(entry: Entry, rows: Sequence[Row], known: Counter[str]) -> str:
     text.append(f"\nNOT A FIRST RUN. The first one was {describe(entry.first.begun)}; its record stays as it is.")
     if entry.first.figures is None:
         return "\n".join([*text, "It was broken off and has no figures. Only the same commit may continue it."])
-    both = {NOW: columns(rows, known)[NOW], "first run": shares_of(entry.first)[NOW]}
+    both = {NOW: columns(rows)[NOW], "first run": shares_of(entry.first)[NOW]}
     return "\n".join([*text, *render_columns(both)])

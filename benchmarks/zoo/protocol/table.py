@@ -1,13 +1,10 @@
 """The scores as text: every figure beside what others would have said, then where the misses are."""
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from .calibration import reliability, render_reliability, stated
-from .curves import detection, render_detection
-from .guesses import constant_guess, random_guess
 from .row import Row
 from .scores import (
     ASSIGNED,
@@ -30,18 +27,16 @@ NOTHING = "-"
 NOW = "now"
 #: Those who only name causes: for them no other figure is shown.
 ASKED_OF_NAMERS = frozenset({"first", "three", "true", "mild_first", "mild_three", "both", "alarms", "harmless_alarms"})
-NAMERS = frozenset({"XQuant", "constant", "random"})
+NAMERS = frozenset({"XQuant"})
 #: Pairs of expected and named causes that are listed.
 PAIRS = 40
 #: Figures by family and network.
 BY_GROUP = ("first", "three", "true", "silent", "alarms")
 
 
-def columns(rows: Sequence[Row], known: Counter[str]) -> dict[str, dict[str, Share]]:
-    """Figures of this version, and of those who do not look."""
+def columns(rows: Sequence[Row]) -> dict[str, dict[str, Share]]:
+    """Figures of this version, and of the peer."""
     who: dict[str, Answers] = {NOW: own, "XQuant": peer}
-    if known:
-        who |= {"constant": constant_guess(known), "random": random_guess(known)}
     return {
         title: {
             key: share for key, share in shares(rows, answers).items() if title not in NAMERS or key in ASKED_OF_NAMERS
@@ -73,9 +68,9 @@ def _interval(share: Share) -> str:
     return f"{100 * low:.0f}-{100 * high:.0f} %"
 
 
-def render(rows: Sequence[Row], known: Counter[str]) -> str:
+def render(rows: Sequence[Row]) -> str:
     """Everything."""
-    text = render_columns(columns(rows, known))
+    text = render_columns(columns(rows))
     text += [
         "  mild: less than 6 dB above what healing leaves, or no drop is proven; harmless: neither hurts nor 6 dB up.",
         "  silent: no cause of medium or high severity, none that says what is to be had, no large piece of the noise.",
@@ -85,7 +80,6 @@ def render(rows: Sequence[Row], known: Counter[str]) -> str:
     text += _by("family", rows, lambda row: row.family)
     text += _by("network", rows, lambda row: row.network)
     text += _alarms_by_network(rows)
-    text += render_detection(detection(rows))
     text += _calibrations(rows)
     text += _budget(rows)
     return "\n".join([*text, *render_confusion(rows)])
