@@ -68,7 +68,6 @@ from zoo import paste_table
 from zoo.cases import Built, Spec, all_specs, real_specs, unseen_specs
 from zoo.fault import Unseen
 from zoo.page_table import render_page_table
-from zoo.paste_table import fixed_rows, render_fixed, render_pasted, rows
 from zoo.protocol import entries, table
 from zoo.protocol.case_row import row_of
 from zoo.protocol.ledger import FIRST_SEED, Entry, LedgerError, read_finished
@@ -243,10 +242,9 @@ def report(specs: list[Spec], root: Path, arguments: argparse.Namespace, entry: 
     if entry is not None and entry.is_first:
         entries.close_entry(entry, entries.figures_of(told, summed), told)
     print(f"part {arguments.part}: {len(found)} cases in {time.perf_counter() - started:.0f} s\n")
-    if pasted := rows(found):
-        print(render_pasted(pasted))
-    if fixed := fixed_rows(found):
-        print(render_fixed(fixed))
+    for by, rows in (("the pasted prescription", paste_table.rows(found)), ("fix", paste_table.fixed_rows(found))):
+        if rows:
+            print(paste_table.render(by, rows))
     print_left_out(left_out)
     print(f"\n{table.render(told)}")
     print(table.render_misses(told))
@@ -294,8 +292,8 @@ def gain_errors(results: Sequence[tuple[Built, Answer]]) -> list[tuple[float, st
 def summary(found: list[tuple[Built, Answer]], left_out: list[Built]) -> dict[str, Any]:
     return {
         "gains": gain_errors(found),
-        "pasted": paste_table.summary(rows(found)),
-        "fixed": paste_table.summary(fixed_rows(found)),
+        "pasted": paste_table.summary(paste_table.rows(found)),
+        "fixed": paste_table.summary(paste_table.fixed_rows(found)),
         "cases": [
             {
                 "name": built.spec.name,

@@ -113,6 +113,11 @@ class Pasted:
     worse: str = ""
 
     @property
+    def is_given(self) -> bool:
+        """The prescription holds a configuration, or there is a model."""
+        return self.outcome in ("ran", "failed", "refused")
+
+    @property
     def pooled_db(self) -> float | None:
         return self.after.sqnr_db - self.before.sqnr_db if self.after and self.before else None
 

@@ -58,132 +58,6 @@ def outcome(built: Built, found: Pasted) -> str:
     return f"{result}; {', '.join(found.remedies) or 'nothing'}; {_number(found)}"
 
 
-def render_pasted(found: Sequence[Row]) -> str:
-    """The whole report."""
-    judged = [row for row in found if counts(row[0])]
-    text = ["", *_table("pasted prescriptions", judged)]
-    text += [
-        "  config: the prescription holds a configuration; share: healed of these; median: share of the added noise",
-        "  that is gone; 1 dB: a proven prescription shows the gain that was measured; inside: so does its interval;",
-        "  same: within 1 dB on the very samples on which the report judged",
-    ]
-    text += _figures("the pasted prescription", judged)
-    text += _misses(judged)
-    text += _named("prescriptions of faults without a remedy in the toolchain", [r for r in judged if _bare(r)])
-    text += _wrong_numbers(judged)
-    text += _worse(found)
-    return "\n".join([*text, *_controls(found)])
-
-
-def render_fixed(found: Sequence[Row]) -> str:
-    """The same of what ``quantmedic.fix`` wrote."""
-    judged = [row for row in found if counts(row[0])]
-    text = ["", *_table("quantmedic.fix", judged)]
-    text += [
-        "  config: a model was written, or the report holds a configuration; failed: also refused; 1 dB: the gain",
-        "  that is printed is the one on samples held back; same: so it is on the samples given",
-    ]
-    text += _figures("fix", judged)
-    text += _misses(judged)
-    text += _named("faults that fix refuses, without a configuration", [r for r in judged if _bare(r)])
-    text += _wrong_numbers(judged)
-    text += _worse(found)
-    controls = [row for row in found if row[0].spec.control]
-    written = [row for row in controls if row[2].outcome == "ran"]
-    text.append(f"\n{len(written)} of {len(controls)} healthy controls get another model" if controls else "")
-    return "\n".join([*text, *(f"  {b.spec.name}: {outcome(b, p)}" for b, _, p in written)])
-
-
-def _table(title: str, judged: Sequence[Row]) -> list[str]:
-    head = f"{title:26s}{'cases':>6s}{'config':>8s}{'healed':>8s}{'share':>8s}{'median':>8s}"
-    text = [head + f"{'failed':>8s}{'worse':>7s}{'proven':>8s}{'1 dB':>7s}{'inside':>8s}{'same':>6s}"]
-    text.append(_line("all faults", judged))
-    text += _groups("", judged, lambda b: b.spec.family)
-    text += _groups("on ", judged, lambda b: b.spec.network)
-    return text + _groups("", [row for row in judged if row[0].spec.group == "single"], lambda b: b.spec.kinds[0])
-
-
-def _bare(row: Row) -> bool:
-    return row[2].outcome == "no configuration"
-
-
-def _has(row: Row) -> bool:
-    return row[2].outcome in ("ran", "failed", "refused")
-
-
-def _line(title: str, found: Sequence[Row]) -> str:
-    with_text = [row for row in found if _has(row)]
-    healed = [is_healed(b, p) for b, _, p in with_text]
-    shares = [noise_share(b, p) or 0.0 for b, _, p in with_text]
-    proven = [p for _, _, p in found if p.shown is not None and p.shown.is_proven]
-    near, within = ([p for p in proven if test(p)] for test in (lambda p: p.is_near(p.gain_db), lambda p: p.is_within))
-    same = [p for p in proven if p.is_near(p.same_db)]
-    share = f"{100 * float(np.mean(healed)):.0f} %" if healed else "-"
-    median = f"{100 * float(np.median(shares)):.0f} %" if shares else "-"
-    return (
-        f"{title:26s}{len(found):6d}{len(with_text):8d}{sum(healed):8d}{share:>8s}{median:>8s}"
-        f"{sum(p.outcome in ('failed', 'refused') for _, _, p in found):8d}{sum(bool(p.worse) for _, _, p in found):7d}"
-        f"{len(proven):8d}{len(near):7d}{len(within):8d}{len(same):6d}"
-    )
-
-
-def _groups(prefix: str, found: Sequence[Row], key: Callable[[Built], str]) -> list[str]:
-    groups: dict[str, list[Row]] = defaultdict(list)
-    for row in found:
-        groups[key(row[0])].append(row)
-    return [_line(f"  {prefix}{name}", group) for name, group in sorted(groups.items())]
-
-
-def _figures(by: str, judged: Sequence[Row]) -> list[str]:
-    with_text = [row for row in judged if _has(row)]
-    healed = sum(is_healed(b, p) for b, _, p in with_text)
-    text = [
-        f"\nhealed by {by}: {_of(healed, len(with_text))} of those with a configuration, "
-        f"{_of(healed, len(judged))} of all faults"
-    ]
-    for title, share in (("noise", noise_share), ("noise of the worst column", worst_share), ("metric", metric_share)):
-        known = [value for b, _, p in with_text if (value := share(b, p)) is not None]
-        text.append(
-            f"  at least {100 * ENOUGH:.0f} % of the {title} back: {_of(sum(v >= ENOUGH for v in known), len(known))}"
-        )
-    for grade in ("executed", "edited"):
-        graded = [row for row in judged if row[2].shown is not None and row[2].shown.grade == grade]
-        if graded:
-            good = sum(is_healed(b, p) for b, _, p in graded)
-            near = sum(bool(p.is_near(p.gain_db)) for _, _, p in graded)
-            same = [p.is_near(p.same_db) for _, _, p in graded if p.same_db is not None]
-            text += [
-                f"  shown as {grade}: healed {_of(good, len(graded))}, within 1 dB of the number shown "
-                f"{_of(near, len(graded))},",
-                f"    on the samples of the report, where these are known, {_of(sum(map(bool, same)), len(same))}",
-            ]
-    return text
-
-
-def _of(part: int, whole: int) -> str:
-    return f"{part} of {whole}" + (f" ({100 * part / whole:.0f} %)" if whole else "")
-
-
-def _misses(judged: Sequence[Row]) -> list[str]:
-    missed = [row for row in judged if not is_healed(row[0], row[2]) and not _bare(row)]
-    counted = Counter(reason(b, p).split(":")[0].split(" (")[0] for b, _, p in missed)
-    title = ", ".join(f"{number} {name}" for name, number in counted.most_common())
-    return [f"\n{len(missed)} not healed: {title}", *(f"  {_describe(row)}" for row in missed)]
-
-
-def _describe(row: Row) -> str:
-    built, answer, found = row
-    shares = [noise_share(built, found), worst_share(built, found), metric_share(built, found)]
-    percent = " / ".join("-" if share is None else f"{100 * share:.0f} %" for share in shares)
-    causes = ", ".join(answer.names[:2]) or "no cause"
-    wanted = " + ".join("|".join(expected) for expected in built.spec.expected)
-    return (
-        f"{built.spec.name}: {reason(built, found)}\n"
-        f"      noise/worst column/metric {percent}; pasted {', '.join(found.remedies) or '-'}; {_number(found)}; "
-        f"fault {built.gain_db:.1f} dB; said {causes}; is {wanted}"
-    )
-
-
 def _number(found: Pasted) -> str:
     shown = found.shown
     if shown is None:
@@ -195,38 +69,82 @@ def _number(found: Pasted) -> str:
     return f"{shown.grade} {shown.gain_db:+.1f} dB{interval}, measured {measured}"
 
 
-def _named(title: str, found: Sequence[Row]) -> list[str]:
-    return [f"\n{len(found)} {title}:", *(f"  {_describe(row)}" for row in found)] if found else []
+def render(by: str, found: Sequence[Row]) -> str:
+    """The report on prescriptions or on repairs: a table, and every case that needs a look.
+
+    Columns: cases; those with a configuration or a model, how many of them heal and their share; the median share of
+    the added noise that is gone; failed or refused; worse than before; proven; of these, within 1 dB of the number
+    shown, inside of its interval, and within 1 dB on the samples of the report.
+    """
+    judged = [row for row in found if counts(row[0])]
+    figures, wrong = summary(found), [row for row in judged if _is_proven(row[2]) and not _is_as_shown(row[2])]
+    head = f"{by:26s}{'cases':>6s}{'config':>8s}{'healed':>8s}{'share':>8s}{'median':>8s}{'failed':>8s}{'worse':>7s}"
+    text = ["", head + f"{'proven':>8s}{'1 dB':>7s}{'inside':>8s}{'same':>6s}", _line("all faults", judged)]
+    text += _groups(judged, lambda built: built.spec.family) + _groups(judged, lambda built: built.spec.network)
+    healed, faults = figures["healed"], figures["faults"]
+    text.append(
+        f"\nhealed by {by}: {_of(healed, figures['with_configuration'])} of those with a configuration, "
+        f"{_of(healed, faults)} of all faults"
+    )
+    controls = [row for row in found if row[0].spec.control and row[2].outcome not in ("no prescription", "refused")]
+    missed = [row for row in judged if not is_healed(row[0], row[2])]
+    kinds = Counter(reason(built, pasted).split(":")[0].split(" (")[0] for built, _, pasted in missed)
+    for title, listed in (
+        (f"not healed: {', '.join(f'{number} {name}' for name, number in kinds.most_common())}", missed),
+        (f"of {figures['proven']} proven ones show another number", wrong),
+        ("models are worse than before", [row for row in found if row[2].worse]),
+        (f"of {figures['controls']} healthy controls get a prescription or another model", controls),
+    ):
+        text += [f"\n{len(listed)} {title}", *(f"  {_describe(row)}" for row in listed)]
+    return "\n".join(text)
 
 
-def _wrong_numbers(judged: Sequence[Row]) -> list[str]:
-    proven = [row for row in judged if row[2].shown is not None and row[2].shown.is_proven]
-    wrong = [row for row in proven if not row[2].is_near(row[2].gain_db) or row[2].is_within is False]
-    text = [f"\n{len(wrong)} of {len(proven)} proven prescriptions show another number than what was measured:"]
-    for built, _, found in wrong:
-        same = "" if found.same_db is None else f", on the samples of the report {found.same_db:+.1f} dB"
-        text.append(f"  {built.spec.name}: {_number(found)}{same}; {', '.join(found.remedies)}")
-    return text if wrong else []
+def _is_proven(found: Pasted) -> bool:
+    return found.shown is not None and found.shown.is_proven
 
 
-def _worse(found: Sequence[Row]) -> list[str]:
-    worse = [(b, p) for b, _, p in found if p.worse]
-    lines = [f"  {b.spec.name}: {p.worse}; {', '.join(p.remedies)}; {_number(p)}" for b, p in worse]
-    return [f"\n{len(worse)} models are worse than before:", *lines] if worse else ["\nno model is worse than before"]
+def _is_as_shown(found: Pasted) -> bool:
+    return bool(found.is_near(found.gain_db)) and found.is_within is not False
 
 
-def _controls(found: Sequence[Row]) -> list[str]:
-    controls = [row for row in found if row[0].spec.control]
-    given = [(b, p) for b, _, p in controls if p.outcome != "no prescription"]
-    lines = [f"  {b.spec.name}: {', '.join(p.remedies)}; {_number(p)}" for b, p in given]
-    return [f"\n{len(given)} of {len(controls)} healthy controls get a prescription", *lines] if controls else []
+def _groups(found: Sequence[Row], key: Callable[[Built], str]) -> list[str]:
+    groups: dict[str, list[Row]] = defaultdict(list)
+    for row in found:
+        groups[key(row[0])].append(row)
+    return [_line(f"  {name}", group) for name, group in sorted(groups.items())]
+
+
+def _line(title: str, found: Sequence[Row]) -> str:
+    own = summary(found)
+    shares = [noise_share(built, pasted) or 0.0 for built, _, pasted in found if pasted.is_given]
+    share = f"{100 * own['healed'] / len(shares):.0f} %" if shares else "-"
+    median = f"{100 * float(np.median(shares)):.0f} %" if shares else "-"
+    return (
+        f"{title:26s}{len(found):6d}{len(shares):8d}{own['healed']:8d}{share:>8s}{median:>8s}{own['failed']:8d}"
+        f"{len(own['worse']):7d}{own['proven']:8d}{own['within_1_db']:7d}{own['inside']:8d}{own['same']:6d}"
+    )
+
+
+def _of(part: int, whole: int) -> str:
+    return f"{part} of {whole}" + (f" ({100 * part / whole:.0f} %)" if whole else "")
+
+
+def _describe(row: Row) -> str:
+    built, answer, found = row
+    shares = [noise_share(built, found), worst_share(built, found), metric_share(built, found)]
+    percent = " / ".join("-" if share is None else f"{100 * share:.0f} %" for share in shares)
+    wanted = " + ".join("|".join(expected) for expected in built.spec.expected) or "healthy"
+    return (
+        f"{built.spec.name}: {outcome(built, found)}\n"
+        f"      noise/worst column/metric {percent}; said {', '.join(answer.names[:2]) or 'no cause'}; is {wanted}"
+    )
 
 
 def summary(found: Sequence[Row]) -> dict[str, Any]:
     """Figures for a file."""
     judged = [row for row in found if counts(row[0])]
-    with_text = [row for row in judged if _has(row)]
-    proven = [p for _, _, p in judged if p.shown is not None and p.shown.is_proven]
+    with_text = [row for row in judged if row[2].is_given]
+    proven = [p for _, _, p in judged if _is_proven(p)]
     controls = [p for b, _, p in found if b.spec.control]
     return {
         "asked": len(found),

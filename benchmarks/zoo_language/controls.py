@@ -9,11 +9,11 @@ from .faults_declared import with_cache_scales
 from .faults_gains import smoothed
 from .gptq import gptq_codes, input_powers
 from .networks import Values
-from .patient import Patient, float_patient
+from .patient import Patient
 from .registry import CONTROLS, control
-from .roles import block_of, blocks, expert_of, last, norms
+from .roles import BEFORE_SUMS, block_of, blocks, expert_of, last, norms
 from .schemes import Codes, Scheme
-from .surgery import Inapplicable, amplifiable, move_gains, rows_times
+from .surgery import Inapplicable, amplifiable, move_gains, require, rows_times
 
 _SCHEMES = {
     "int8": Scheme("int8", 8, 0),
@@ -79,11 +79,8 @@ def gptq_on_texts(patient: Patient) -> Patient:
 def gptq_by_activation(patient: Patient) -> Patient:
     """Groups of channels in another order, which g_idx tells."""
 
-    def reorder(name: str) -> Values:
-        inputs = patient.floats[f"{name}.weight"].shape[1]
-        return patient.random(name).permutation(inputs)
-
-    orders = {name: reorder(name) for name in patient.layers}
+    inputs = {name: patient.floats[f"{name}.weight"].shape[1] for name in patient.layers}
+    orders = {name: patient.random(name).permutation(count) for name, count in inputs.items()}
     sorted_weights = {f"{name}.weight": patient.floats[f"{name}.weight"][:, order] for name, order in orders.items()}
     found = patient.with_scheme(Scheme("gptq", 8, 32, symmetric=False)).replaced(sources=sorted_weights)
     for name, order in orders.items():
@@ -112,11 +109,8 @@ def smoothed_awq(patient: Patient) -> Patient:
 @control("rows-of-up-smoothed")
 def rows_of_up_smoothed(patient: Patient) -> Patient:
     """What AWQ does to v and up: their rows are divided, the columns behind them multiplied."""
-    layers = amplifiable(patient.layers)
-    if not layers:
-        raise Inapplicable("v and up are parts of other layers")
     sources: dict[str, Values] = dict(patient.floats)
-    for layer in layers:
+    for layer in amplifiable(patient.layers):
         rows = len(sources[f"{layer}.weight"])
         sources = rows_times(sources, layer, np.exp(patient.random(layer).normal(0, 0.4, rows)).astype(np.float32))
     return patient.with_scheme(Scheme("awq", 4, 32, symmetric=False)).replaced(sources=sources)
@@ -140,17 +134,13 @@ def mixed(patient: Patient) -> Patient:
 @control("last-layers-in-float")
 def last_layers_in_float(patient: Patient) -> Patient:
     """Layers before additions stay in float."""
-    spared = [name for name in patient.layers if last(name) in ("o_proj", "down_proj", "w2")]
-    plan = {name: _FOUR for name in patient.layers if name not in spared}
-    return patient.replaced(plan=plan)
+    return patient.replaced(plan={name: _FOUR for name in patient.layers if last(name) not in BEFORE_SUMS})
 
 
 @control("experts-alone")
 def experts_alone(patient: Patient) -> Patient:
     plan = {name: _FOUR for name in patient.layers if expert_of(name) is not None}
-    if not plan:
-        raise Inapplicable("no experts")
-    return patient.replaced(plan=plan)
+    return patient.replaced(plan=require(plan, "no experts"))
 
 
 @control("cache-with-scales")
@@ -161,15 +151,10 @@ def cache_with_scales(patient: Patient) -> Patient:
 @control("outlier-rows")
 def outlier_rows(patient: Patient) -> Patient:
     """Some rows are 16 times as large, and have a scale of their own."""
-    layers = amplifiable(patient.layers)
-    if not layers:
-        raise Inapplicable("v and up are parts of other layers")
-    floats: dict[str, Values] = dict(patient.floats)
-    for layer in layers:
-        factors = np.ones(len(floats[f"{layer}.weight"]), np.float32)
-        factors[patient.random(layer).permutation(len(factors))[:4]] = 16
-        floats = rows_times(floats, layer, factors)
-    return float_patient(patient.network, patient.seed, floats).with_scheme(Scheme("int8", 8, 0))
+    floats = dict(patient.floats)
+    for layer in amplifiable(patient.layers):
+        floats = rows_times(floats, layer, patient.drawn_factors(layer, len(floats[f"{layer}.weight"]), 4, 16))
+    return patient.with_floats(floats).with_scheme(Scheme("int8", 8, 0))
 
 
 @control("loud-channels")
@@ -178,10 +163,9 @@ def loud_channels(patient: Patient) -> Patient:
     floats: dict[str, Values] = dict(patient.floats)
     for block in blocks():
         for norm in norms(patient.network, block):
-            factors = np.ones(len(floats[norm.name]), np.float32)
-            factors[patient.random(norm.name).permutation(len(factors))[:4]] = 8
+            factors = patient.drawn_factors(norm.name, len(floats[norm.name]), 4, 8)
             floats = move_gains(patient.network, floats, norm, factors)
-    return float_patient(patient.network, patient.seed, floats).with_scheme(Scheme("packed", 8, 32))
+    return patient.with_floats(floats).with_scheme(Scheme("packed", 8, 32))
 
 
 def _register_llama_cpp(kind: str) -> None:

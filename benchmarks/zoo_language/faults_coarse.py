@@ -2,31 +2,27 @@
 
 from dataclasses import replace
 
-import numpy as np
-
 from .networks import Values
-from .patient import Patient, float_patient
+from .patient import Patient
 from .registry import fault
-from .roles import blocks, last, norms, of_block, routers
+from .roles import BEFORE_SUMS, blocks, norms, of_block, routers
 from .schemes import Scheme
-from .surgery import Inapplicable, amplifiable, move_gains, rows_times
+from .surgery import Inapplicable, amplifiable, move_gains, require, rows_times
 
-_FOUR = ("gptq-4", "packed-4")
+_FOUR, _PACKED = ("gptq-4", "packed-4"), ("packed-8", "packed-4")
 _TABLE, _HEAD = "model.embed_tokens", "lm_head"
 
 
 @fault("block-at-2-bits", "coarse", "noise-of-one-block", "too-few-weight-bits", bases=_FOUR)
 def block_at_two_bits(patient: Patient) -> Patient:
     """One block among those of 4 bits, a scale per output channel."""
-    block = int(patient.random("block").choice(list(blocks())))
-    return patient.with_layers(of_block(patient.layers, block), bits=2, size=0)
+    return patient.with_layers(of_block(patient.layers, patient.drawn_block()), bits=2, size=0)
 
 
 @fault("layer-at-2-bits", "coarse", "too-few-weight-bits", "noise-of-one-block", bases=_FOUR)
 def layer_at_two_bits(patient: Patient) -> Patient:
     """One layer, a scale per output channel."""
-    chosen = [name for name in patient.layers if last(name) in ("o_proj", "down_proj", "w2")]
-    return patient.with_layers([_drawn(patient, chosen)], bits=2, size=0)
+    return patient.with_layers([patient.drawn_layer(*BEFORE_SUMS)], bits=2, size=0)
 
 
 @fault("all-at-2-bits", "coarse", "too-few-weight-bits", "coarse-weights-everywhere", bases=_FOUR)
@@ -41,12 +37,12 @@ def groups_too_large(patient: Patient) -> Patient:
     return patient.with_layers(patient.layers, bits=3, size=0)
 
 
-@fault("head-at-2-bits", "coarse", "coarse-output-layer", "too-few-weight-bits", bases=("packed-8", "packed-4"))
+@fault("head-at-2-bits", "coarse", "coarse-output-layer", "too-few-weight-bits", bases=_PACKED)
 def head_at_two_bits(patient: Patient) -> Patient:
     return _with_outside(patient, _HEAD)
 
 
-@fault("embedding-at-2-bits", "coarse", "coarse-embedding", "too-few-weight-bits", bases=("packed-8", "packed-4"))
+@fault("embedding-at-2-bits", "coarse", "coarse-embedding", "too-few-weight-bits", bases=_PACKED)
 def embedding_at_two_bits(patient: Patient) -> Patient:
     if f"{_HEAD}.weight" not in patient.floats:
         raise Inapplicable("the head is the embedding")
@@ -54,12 +50,7 @@ def embedding_at_two_bits(patient: Patient) -> Patient:
 
 
 @fault(
-    "tied-table-at-2-bits",
-    "coarse",
-    "coarse-embedding",
-    "coarse-output-layer",
-    "too-few-weight-bits",
-    bases=("packed-8", "packed-4"),
+    *("tied-table-at-2-bits", "coarse", "coarse-embedding", "coarse-output-layer", "too-few-weight-bits"), bases=_PACKED
 )
 def tied_table_at_two_bits(patient: Patient) -> Patient:
     if f"{_HEAD}.weight" in patient.floats:
@@ -78,11 +69,8 @@ def one_scale_for_all_rows(patient: Patient) -> Patient:
     """Some rows of v and up are 256 times as large, and one scale serves all rows."""
     floats = dict(patient.floats)
     for layer in amplifiable(patient.layers):
-        factors = _some(patient, layer, len(floats[f"{layer}.weight"]), 0.05, 256.0)
-        floats = rows_times(floats, layer, factors)
-    if not amplifiable(patient.layers):
-        raise Inapplicable("v and up are parts of other layers")
-    ill = float_patient(patient.network, patient.seed, floats).replaced(plan=patient.plan)
+        floats = rows_times(floats, layer, _some(patient, layer, len(floats[f"{layer}.weight"]), 0.05, 256.0))
+    ill = patient.with_floats(floats)
     return ill.with_layers(ill.layers, is_per_tensor=True)
 
 
@@ -104,15 +92,14 @@ def _with_gains(patient: Patient, share: float, gain: float) -> Patient:
         for norm in norms(patient.network, block):
             factors = _some(patient, norm.name, len(floats[norm.name]), share, gain)
             floats = move_gains(patient.network, floats, norm, factors)
-    ill = float_patient(patient.network, patient.seed, floats).replaced(plan=patient.plan)
+    ill = patient.with_floats(floats)
     return ill.with_layers(ill.layers, size=128)
 
 
 @fault("scales-that-clip", "coarse", "poor-threshold", bases=("gptq-4", "packed-4", "packed-8", "int8"))
 def scales_that_clip(patient: Patient) -> Patient:
     """The scales of one layer cover a fifth of the range, so that large weights are cut off."""
-    chosen = [name for name in patient.layers if last(name) in ("o_proj", "down_proj", "w2")]
-    return patient.with_layers([_drawn(patient, chosen)], reach=0.2)
+    return patient.with_layers([patient.drawn_layer(*BEFORE_SUMS)], reach=0.2)
 
 
 @fault("codes-rounded-down", "coarse", "weight-induced-bias-shift", bases=("gptq-4", "packed-4"))
@@ -123,9 +110,7 @@ def codes_rounded_down(patient: Patient) -> Patient:
 
 @fault("router-at-2-bits", "coarse", "quantized-router", bases=("packed-4", "packed-8", "gptq-8"))
 def router_at_two_bits(patient: Patient) -> Patient:
-    found = routers(patient.floats)
-    if not found:
-        raise Inapplicable("no experts")
+    found = require(routers(patient.floats), "no experts")
     scheme = replace(next(iter(patient.plan.values())), bits=2)
     if scheme.kind == "gptq" and patient.floats[f"{found[0]}.weight"].shape[0] % 16:
         scheme = Scheme("rounded", 2, 32)
@@ -133,11 +118,5 @@ def router_at_two_bits(patient: Patient) -> Patient:
 
 
 def _some(patient: Patient, what: str, count: int, share: float, value: float) -> Values:
-    """A factor for some channels, 1 for the others."""
-    factors = np.ones(count, np.float32)
-    factors[patient.random(what).permutation(count)[: max(int(share * count), 1)]] = value
-    return factors
-
-
-def _drawn(patient: Patient, names: list[str]) -> str:
-    return str(patient.random("layer").choice(sorted(names)))
+    """A factor for a share of the channels, 1 for the others."""
+    return patient.drawn_factors(what, count, max(int(share * count), 1), value)

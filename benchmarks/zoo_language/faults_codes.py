@@ -1,13 +1,13 @@
 """Codes, scales and zero points that are written, read or declared wrongly."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
 
-from .patient import Patient, float_patient
+from .patient import Patient
 from .registry import USUAL, fault
-from .roles import block_of, last
+from .roles import last
 from .schemes import Codes, Tensors, made, small_floats
 from .surgery import Inapplicable, amplifiable, rows_times
 
@@ -42,27 +42,26 @@ def order_of_a_word(patient: Patient) -> Patient:
 def signs_of_bytes(patient: Patient) -> Patient:
     """Codes from 0 to 255 are stored where signed ones are read."""
 
-    def flip(tensors: Tensors) -> Tensors:
-        return {
-            name: (kind, array ^ np.int8(-128)) if kind == "I8" else (kind, array)
-            for name, (kind, array) in tensors.items()
-        }
+    def flip(name: str, kind: str, array: made.Array) -> made.Array:
+        return array ^ np.int8(-128) if kind == "I8" else array
 
-    return patient.then(flip)
+    return patient.then(_each(flip))
+
+
+def _each(change: Callable[[str, str, made.Array], made.Array]) -> Callable[[Tensors], Tensors]:
+    """Every stored tensor is changed."""
+    return lambda tensors: {name: (kind, change(name, kind, array)) for name, (kind, array) in tensors.items()}
 
 
 @fault("nibbles-exchanged", "codes", "misread-codes", bases=("nvfp4", "mxfp4"), also=("foreign-weights",))
 def nibbles_exchanged(patient: Patient) -> Patient:
     """The two codes of each byte in the wrong order."""
 
-    def turn(tensors: Tensors) -> Tensors:
-        return {
-            name: (kind, array >> 4 | array << 4) if name.endswith("weight_packed") else (kind, array)
-            for name, (kind, array) in tensors.items()
-        }
+    def turn(name: str, _: str, array: made.Array) -> made.Array:
+        return array >> 4 | array << 4 if name.endswith("weight_packed") else array
 
     is_split = next(iter(patient.plan.values())).kind == "nvfp4"
-    return (with_shared_scales(patient) if is_split else patient).then(turn)
+    return (with_shared_scales(patient) if is_split else patient).then(_each(turn))
 
 
 @fault("scales-of-the-next-row", "codes", "wrong-weight-scale", bases=("int8", "gptq-8"))
@@ -71,8 +70,9 @@ def scales_of_the_next_row(patient: Patient) -> Patient:
     layer, rows = _drawn_rows(patient)
     factors = np.exp(patient.random("rows").normal(0, 1.0, rows)).astype(np.float32)
     floats = rows_times(patient.floats, layer, factors)
-    ill = float_patient(patient.network, patient.seed, floats).replaced(plan=patient.plan)
-    return ill.with_damage([layer], lambda codes: replace(codes, scale=np.roll(codes.scale, 1, axis=0)))
+    return patient.with_floats(floats).with_damage(
+        [layer], lambda codes: replace(codes, scale=np.roll(codes.scale, 1, axis=0))
+    )
 
 
 @fault("scale-of-one-group", "codes", "wrong-weight-scale", bases=("gptq-8", "gptq-4", "packed-4", "awq-4"))
@@ -111,8 +111,7 @@ def scales_overflow(patient: Patient) -> Patient:
 
 def _with_rows(patient: Patient, factor: float) -> Patient:
     layer, rows = _drawn_rows(patient)
-    floats = rows_times(patient.floats, layer, np.full(rows, factor, np.float32))
-    return float_patient(patient.network, patient.seed, floats).replaced(plan=patient.plan)
+    return patient.with_floats(rows_times(patient.floats, layer, np.full(rows, factor, np.float32)))
 
 
 @fault("nvfp4-scale-of-another-range", "codes", "block-scales-out-of-range", bases=("nvfp4",))
@@ -162,18 +161,10 @@ def _joined(patient: Patient) -> Mapping[tuple[str, str], list[str]]:
 
 
 def _drawn(patient: Patient) -> str:
-    chosen = [name for name in patient.layers if last(name) in _PARTLY and block_of(name) > 0]
-    return str(patient.random("layer").choice(sorted(chosen)))
+    return patient.drawn_layer(*_PARTLY, inner=True)
 
 
 def _drawn_rows(patient: Patient) -> tuple[str, int]:
-    """A layer whose rows can be multiplied, and how many they are.
-
-    Raises:
-        Inapplicable: There is none.
-    """
-    layers = amplifiable(patient.layers)
-    if not layers:
-        raise Inapplicable("v and up are parts of other layers")
-    layer = str(patient.random("layer").choice(layers))
+    """A layer whose rows can be multiplied, and how many they are."""
+    layer = str(patient.random("layer").choice(amplifiable(patient.layers)))
     return layer, len(patient.floats[f"{layer}.weight"])

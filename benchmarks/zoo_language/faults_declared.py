@@ -4,9 +4,10 @@ from typing import Any
 
 import numpy as np
 
+from .declaring import weights_settings
 from .patient import Patient
 from .registry import fault
-from .roles import block_of, blocks, last, of_block
+from .roles import BEFORE_SUMS, block_of, blocks, last, of_block
 from .schemes import Tensors, made
 from .surgery import Inapplicable
 
@@ -60,14 +61,14 @@ def with_cache_scales(patient: Patient, without: int | None = None) -> Patient:
 def target_that_matches_nothing(patient: Patient) -> Patient:
     """A group of 8 bits is meant for layers by a name that none has."""
     weights: dict[str, Any] = {"num_bits": 8, "type": "int", "symmetric": True, "strategy": "channel"}
-    groups = {"group_0": {"targets": ["Linear"], "weights": _own_weights(patient)}}
+    groups = {"group_0": {"targets": ["Linear"], "weights": weights_settings(next(iter(patient.plan.values())))}}
     groups["group_1"] = {"targets": ["re:.*feed_forward.w_down$"], "weights": weights}
     return patient.replaced(config={"quantization_config": {"config_groups": groups}})
 
 
 @fault("ignored-and-quantized", "declared", "configuration-not-met", bases=_COMPRESSED, is_felt=False)
 def ignored_and_quantized(patient: Patient) -> Patient:
-    ignored = [name for name in patient.layers if block_of(name) == 0 and last(name) in ("down_proj", "w2", "o_proj")]
+    ignored = [name for name in patient.layers if block_of(name) == 0 and last(name) in BEFORE_SUMS]
     return patient.replaced(config={"quantization_config": {"ignore": ["lm_head", *ignored]}})
 
 
@@ -81,8 +82,7 @@ def override_not_met(patient: Patient) -> Patient:
 @fault("block-forgotten", "declared", "configuration-not-met", bases=_COMPRESSED, is_felt=False)
 def block_forgotten(patient: Patient) -> Patient:
     """All linear layers are to be quantized, and those of one block are not."""
-    block = int(patient.random("block").choice(list(blocks())))
-    spared = of_block(patient.layers, block)
+    spared = of_block(patient.layers, patient.drawn_block())
     plan = {name: scheme for name, scheme in patient.plan.items() if name not in spared}
     return patient.replaced(plan=plan, forgotten=tuple(spared))
 
@@ -90,8 +90,7 @@ def block_forgotten(patient: Patient) -> Patient:
 @fault("tensors-lost", "declared", "incomplete-checkpoint", is_felt=False, error="lacks weights")
 def tensors_lost(patient: Patient) -> Patient:
     """A shard is missing, and the index was written anew."""
-    block = int(patient.random("block").choice(list(blocks())))
-    prefix = f"model.layers.{block}."
+    prefix = f"model.layers.{patient.drawn_block()}."
 
     def lose(tensors: Tensors) -> Tensors:
         return {name: tensor for name, tensor in tensors.items() if not name.startswith(prefix)}
@@ -103,14 +102,3 @@ def tensors_lost(patient: Patient) -> Patient:
 def not_quantized(patient: Patient) -> Patient:
     """The same folder twice."""
     return patient.replaced(plan={})
-
-
-def _own_weights(patient: Patient) -> dict[str, Any]:
-    scheme = next(iter(patient.plan.values()))
-    return {
-        "num_bits": scheme.bits,
-        "type": "int",
-        "symmetric": True,
-        "strategy": "group" if scheme.size else "channel",
-        "group_size": scheme.size or None,
-    }

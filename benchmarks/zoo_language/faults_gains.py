@@ -51,7 +51,7 @@ def offset_stored(patient: Patient) -> Patient:
 @fault("bias-left", "gains", "biases-left-unscaled", bases=("gptq-8", "packed-8", "int8"))
 def bias_left(patient: Patient) -> Patient:
     """Rows of v have gains that its bias was not multiplied by."""
-    layer = f"model.layers.{int(patient.random('block').choice(list(blocks())))}.self_attn.v_proj"
+    layer = f"model.layers.{patient.drawn_block()}.self_attn.v_proj"
     bias = patient.floats.get(f"{layer}.bias")
     if bias is None:
         raise Inapplicable("no biases")
@@ -68,8 +68,7 @@ def norm_in_another_order(patient: Patient) -> Patient:
 
 
 def _drawn(patient: Patient) -> tuple[Norm, Values]:
-    block = int(patient.random("block").choice(list(blocks())))
-    found = norms(patient.network, block)
+    found = norms(patient.network, patient.drawn_block())
     norm = found[int(patient.random("norm").integers(len(found)))]
     return norm, _gains(patient, norm)
 

@@ -8,43 +8,36 @@ import numpy as np
 from .networks import Values
 from .patient import Patient
 from .registry import fault
-from .roles import GATES, blocks, expert_of, last, of_block
+from .roles import BEFORE_SUMS, GATES, blocks, expert_of, last, of_block
 from .schemes import Codes
-from .surgery import Inapplicable, twin_of
+from .surgery import Inapplicable, require, twin_of
 
 
 @fault("blocks-exchanged", "moved", "exchanged-weights", also=("foreign-weights",))
 def blocks_exchanged(patient: Patient) -> Patient:
     """Two blocks in a row have each other's matrices."""
     first = int(patient.random("block").choice(list(blocks())[:-1]))
-    pairs = []
-    for name in of_block(patient.layers, first):
-        pairs.append((name, name.replace(f"layers.{first}.", f"layers.{first + 1}.")))
-    return _exchanged(patient, pairs)
+    names = of_block(patient.layers, first)
+    return _exchanged(patient, [(name, name.replace(f"layers.{first}.", f"layers.{first + 1}.")) for name in names])
 
 
 @fault("gate-and-up-exchanged", "moved", "exchanged-weights", also=("foreign-weights",))
 def gate_and_up_exchanged(patient: Patient) -> Patient:
-    block = int(patient.random("block").choice(list(blocks())))
-    gates = [name for name in of_block(patient.layers, block) if last(name) in GATES]
-    if not gates:
-        raise Inapplicable("gate and up are one layer")
-    return _exchanged(patient, [(name, twin_of(name)) for name in gates])
+    gates = [name for name in of_block(patient.layers, patient.drawn_block()) if last(name) in GATES]
+    return _exchanged(patient, [(name, twin_of(name)) for name in require(gates, "gate and up are one layer")])
 
 
 @fault("experts-exchanged", "moved", "exchanged-weights", also=("foreign-weights",))
 def experts_exchanged(patient: Patient) -> Patient:
     """Two experts of every block have each other's matrices, and the router knows nothing of it."""
-    names = [name for name in patient.layers if expert_of(name) == 0]
-    if not names:
-        raise Inapplicable("no experts")
+    names = require([name for name in patient.layers if expert_of(name) == 0], "no experts")
     return _exchanged(patient, [(name, name.replace("experts.0.", "experts.1.")) for name in names])
 
 
 @fault("columns-in-another-order", "moved", "foreign-weights", also=("exchanged-weights",))
 def columns_in_another_order(patient: Patient) -> Patient:
     """One layer was sorted by activation, and the order is lost."""
-    layer = _drawn(patient, ("o_proj", "down_proj", "w2"))
+    layer = patient.drawn_layer(*BEFORE_SUMS)
     weights = patient.floats[f"{layer}.weight"]
     return _stored(patient, layer, weights[:, patient.random("order").permutation(weights.shape[1])])
 
@@ -59,7 +52,7 @@ def rows_not_reordered(patient: Patient) -> Patient:
 
 @fault("layer-of-another-training", "moved", "foreign-weights")
 def layer_of_another_training(patient: Patient) -> Patient:
-    layer = _drawn(patient, ("o_proj", "down_proj", "w2", "q_proj", "qkv_proj"))
+    layer = patient.drawn_layer(*BEFORE_SUMS, "q_proj", "qkv_proj")
     weights = patient.floats[f"{layer}.weight"]
     other = patient.random("weights").normal(0, weights.std(), weights.shape)
     return _stored(patient, layer, other.astype(np.float32))
@@ -68,12 +61,10 @@ def layer_of_another_training(patient: Patient) -> Patient:
 @fault("starved-expert", "moved", "dead-weight-groups", bases=("gptq-8", "gptq-4"))
 def starved_expert(patient: Patient) -> Patient:
     """GPTQ sets weights to 0 whose inputs were never seen: those of an expert that no text of calibration chose."""
-    block = int(patient.random("block").choice(list(blocks())))
-    starved = [name for name in of_block(patient.layers, block) if expert_of(name) == 1]
-    if not starved:
-        raise Inapplicable("no experts")
+    starved = [name for name in of_block(patient.layers, patient.drawn_block()) if expert_of(name) == 1]
     return patient.with_damage(
-        starved, lambda codes: replace(codes, values=np.repeat(codes.zero, _size(codes), axis=1).astype(np.uint8))
+        require(starved, "no experts"),
+        lambda codes: replace(codes, values=np.repeat(codes.zero, _size(codes), axis=1).astype(np.uint8)),
     )
 
 
@@ -91,7 +82,3 @@ def _exchanged(patient: Patient, pairs: Sequence[tuple[str, str]]) -> Patient:
 
 def _stored(patient: Patient, layer: str, weights: Values) -> Patient:
     return patient.replaced(sources={**patient.sources, f"{layer}.weight": weights})
-
-
-def _drawn(patient: Patient, kinds: Sequence[str]) -> str:
-    return str(patient.random("layer").choice(sorted(name for name in patient.layers if last(name) in kinds)))

@@ -10,8 +10,8 @@ import numpy as np
 
 from .declaring import quantization_config
 from .llama_cpp import write_llama_cpp
-from .networks import Network, Weights
-from .roles import left_in_float, linears
+from .networks import Network, Values, Weights
+from .roles import block_of, blocks, last, left_in_float, linears
 from .schemes import Codes, Damage, Scheme, Tensors, made, stored_layer
 
 #: Changes what the quantized checkpoint stores.
@@ -77,6 +77,24 @@ class Patient:
             return replace(codes, options={**codes.options, **options})
 
         return self.with_damage(layers, ask)
+
+    def with_floats(self, floats: Weights) -> "Patient":
+        """The same plan for other float weights."""
+        return replace(float_patient(self.network, self.seed, floats), plan=self.plan)
+
+    def drawn_factors(self, what: str, count: int, number: int, value: float) -> Values:
+        """A factor for so many channels, 1 for the others."""
+        factors = np.ones(count, np.float32)
+        factors[self.random(what).permutation(count)[:number]] = value
+        return factors
+
+    def drawn_block(self, salt: str = "block") -> int:
+        return int(self.random(salt).choice(list(blocks())))
+
+    def drawn_layer(self, *kinds: str, inner: bool = False) -> str:
+        """A layer of some kinds, by the last part of their names; ``inner`` leaves the first block out."""
+        names = [name for name in self.layers if last(name) in kinds and (block_of(name) > 0 or not inner)]
+        return str(self.random("layer").choice(sorted(names)))
 
     def then(self, after: After) -> Self:
         return replace(self, after=(*self.after, after))

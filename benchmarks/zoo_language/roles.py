@@ -12,6 +12,8 @@ _ROUTER = re.compile(r".*(mlp|block_sparse_moe)\.gate")
 #: Layers by the last part of their names, and what they are joined into where a network has that instead.
 QUERIES, KEYS, VALUES, OUTPUT = "q_proj", "k_proj", "v_proj", "o_proj"
 GATES, UPS, DOWNS = ("gate_proj", "w1"), ("up_proj", "w3"), ("down_proj", "w2")
+#: Layers whose outputs are added to what they started from.
+BEFORE_SUMS = (OUTPUT, *DOWNS)
 _IN_FRONT = frozenset((QUERIES, KEYS, VALUES, "qkv_proj"))
 _OF_MLP = frozenset((*GATES, *UPS, "gate_up_proj", "gate"))
 

@@ -9,7 +9,7 @@ from zoo.cases import TUNING_NETWORKS, Spec, all_specs, build
 from zoo.fault import FAMILIES, FAULTS
 from zoo.networks import NETWORKS
 from zoo.paste import Pasted
-from zoo.paste_table import counts, fixed_rows, is_healed, render_fixed, render_pasted, rows
+from zoo.paste_table import counts, fixed_rows, is_healed, render, rows
 from zoo.patient import healthy
 from zoo.quantizing import run
 from zoo.running import Asked, ask_all, results
@@ -39,14 +39,14 @@ def test_cases_end_to_end(cache):
     assert pasted.outcome == "ran" and counts(ill) and is_healed(ill, pasted)
     assert pasted.samples in (128, 256) and not pasted.worse and pasted.is_near(pasted.same_db)
     assert pasted.shown.is_proven and pasted.gain_db == pytest.approx(pasted.pooled_db, abs=0.01)
-    assert "1 of 1 (100 %) of those with a configuration" in render_pasted(rows([(ill, proved)]))
+    assert "1 of 1 (100 %) of those with a configuration" in render("the pasted prescription", rows([(ill, proved)]))
 
     fixed = second.fixed
     assert fixed.outcome == "ran" and is_healed(branch, fixed) and fixed.samples == 128
     assert fixed.shown.grade == "executed" and fixed.shown.gain_db == pytest.approx(fixed.same_db, abs=0.01)
     assert fixed.gain_db != fixed.same_db, "measured on samples held back"
     assert healthy.fixed == Pasted("no prescription", reason="verdict healthy")
-    assert "healed by fix: 1 of 1 (100 %)" in render_fixed(fixed_rows(repaired))
+    assert "healed by fix: 1 of 1 (100 %)" in render("fix", fixed_rows(repaired))
 
 
 def test_without_a_reporting_seed_unseen_faults_are_only_built(cache):

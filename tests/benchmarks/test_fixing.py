@@ -11,7 +11,7 @@ from zoo.cases import RECIPE_VERSION, Built, Spec, build
 from zoo.fixing import repair
 from zoo.page_table import render_page_table
 from zoo.paste import Pasted, Shown
-from zoo.paste_table import is_healed, reason, render_fixed
+from zoo.paste_table import is_healed, reason, render
 from zoo.protocol.case_row import row_of
 from zoo.protocol.entries import figures_of
 from zoo.protocol.ledger import Begun, LedgerError, begin
@@ -53,11 +53,11 @@ def test_a_refusal_is_a_miss_where_the_report_holds_a_configuration() -> None:
         (case(control="per-channel"), answer, Pasted("refused", reason="no remedy recovers anything for sure")),
         (case(control="per-tensor"), answer, written(-1.0, 0.5, worse="noise -1.0 dB")),
     ]
-    text = render_fixed(found)
+    text = render("fix", found)
     assert "healed by fix: 1 of 2 (50 %) of those with a configuration, 1 of 3 (33 %) of all faults" in text
     assert reason(*found[1][::2]) == "refused: the repaired model is unchanged"
     assert "1 models are worse than before" in text
-    assert "1 of 2 healthy controls get another model" in text
+    assert "1 of 2 healthy controls get a prescription or another model" in text
 
 
 def test_a_case_that_cannot_be_repaired_is_a_miss(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from zoo.cases import Built, Spec
 from zoo.paste import Pasted, Shown, metric_share, noise_share, run_script
-from zoo.paste_table import counts, is_healed, reason, render_pasted, rows
+from zoo.paste_table import counts, is_healed, reason, render, rows
 from zoo.quantizing import Standing
 from zoo.verdict import Answer, ask
 
@@ -80,7 +80,7 @@ def test_a_case_that_cannot_be_diagnosed_is_a_miss(tmp_path: Path) -> None:
     answer = ask(built, load_rulebase(), follow=True)
     assert answer.error and answer.pasted is not None
     assert not is_healed(built, answer.pasted)
-    assert "0 of 1 (0 %) of all faults" in render_pasted(rows([(built, answer)]))
+    assert "0 of 1 (0 %) of all faults" in render("the pasted prescription", rows([(built, answer)]))
 
 
 def test_the_table_names_every_miss_with_its_reason() -> None:
@@ -90,8 +90,8 @@ def test_the_table_names_every_miss_with_its_reason() -> None:
         (fault("vit"), answer, Pasted("failed", ("r",), "NameError: x", shown=Shown("edited", 3.0, 2.0, 4.0))),
         (fault("mobile"), answer, Pasted("no configuration", ("r",), shown=Shown("edited", 3.0, 2.0, 4.0))),
     ]
-    text = render_pasted(found)
+    text = render("the pasted prescription", found)
     assert "1 of 2 (50 %) of those with a configuration, 1 of 3 (33 %) of all faults" in text
     assert "vit/wide-ranges: script failed: NameError: x" in text
-    assert "1 prescriptions of faults without a remedy in the toolchain" in text
-    assert "3 of 3 proven prescriptions show another number" in text
+    assert "mobile/wide-ranges: no configuration" in text
+    assert "3 of 3 proven ones show another number" in text
