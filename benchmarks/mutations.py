@@ -18,7 +18,6 @@ import itertools
 import json
 import os
 import random
-import resource
 import subprocess
 import sys
 from collections import Counter, defaultdict
@@ -172,64 +171,33 @@ def _first_import(source: bytes) -> int:
 
 # --- as a plugin of pytest: what each test costs ---------------------------------------------------------------------
 
-_started: dict[str, float] = {}
-_failed: set[str] = set()
-_is_controller = False
-
-
-def pytest_configure(config: Any) -> None:
-    """With workers, these measure; the process that hands tests to them only waits."""
-    global _is_controller
-    _is_controller = bool(config.getoption("numprocesses", None)) and not hasattr(config, "workerinput")
-
-
-def _processor_seconds() -> float:
-    """Of this process, of those that have ended, and of those that still serve it, a browser for one."""
-    ended = sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return ended + sum(_seconds_of_child(child) for child in _children("self"))
-
-
-def _seconds_of_child(number: str) -> float:
-    try:
-        ticks = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[11:15]
-    except OSError:  # it has just ended
-        return 0.0
-    return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK") + sum(map(_seconds_of_child, _children(number)))
-
-
-def _children(process: str) -> list[str]:
-    try:
-        return [each for task in Path(f"/proc/{process}/task").glob("*/children") for each in task.read_text().split()]
-    except OSError:
-        return []
-
-
-def pytest_runtest_logstart(nodeid: str) -> None:
-    _started[nodeid] = _processor_seconds()
+_reports: dict[str, list[Any]] = {}
 
 
 def pytest_runtest_logreport(report: Any) -> None:
-    if report.outcome != "passed":
-        _failed.add(report.nodeid)
+    """Set-up, call and end of each test; workers hand them to the process that started them."""
+    _reports.setdefault(report.nodeid, []).append(report)
 
 
-def pytest_runtest_logfinish(nodeid: str) -> None:
-    if "COSTS" in os.environ and not _is_controller:
-        row = {"test": nodeid, "cpu": _processor_seconds() - _started[nodeid], "passed": nodeid not in _failed}
-        with open(os.environ["COSTS"], "a") as file:
-            file.write(json.dumps(row) + "\n")
+def pytest_sessionfinish(session: Any) -> None:
+    if "COSTS" in os.environ and not hasattr(session.config, "workerinput"):
+        rows = (
+            {"test": name, "seconds": sum(each.duration for each in own), "passed": all(each.passed for each in own)}
+            for name, own in _reports.items()
+        )
+        Path(os.environ["COSTS"]).write_text("".join(f"{json.dumps(row)}\n" for row in rows))
 
 
 # --- which are noticed -----------------------------------------------------------------------------------------------
 
 
 def tests_that_reach() -> tuple[dict[int, set[str]], dict[str, float]]:
-    """Tests by the number of each mutation, and processor seconds of all that pass.
+    """Tests by the number of each mutation, and seconds of all that pass.
 
     What a fixture reaches, all tests of the file may depend on.
     """
     rows = [json.loads(line) for line in Path("costs.jsonl").read_text().splitlines()]
-    costs = {row["test"]: row["cpu"] for row in rows if row["passed"]}
+    costs = {row["test"]: row["seconds"] for row in rows if row["passed"]}
     reached: dict[int, set[str]] = defaultdict(set)
     for line in Path("reached.tsv").read_text().splitlines():
         number, test = line.split("\t")

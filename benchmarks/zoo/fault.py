@@ -1,6 +1,6 @@
 """The table of faults and controls, ``faults.csv``: what is put into networks, and which answers are right.
 
-A row is carried out by the function of ``forms`` that has its name. Columns:
+A row is carried out by the function of ``forms`` that has its name, or by that in its last column. Columns:
 
 ``set``
     ``tuning`` and ``reporting`` for what the rules are tuned on and what tuning does not see, ``real`` for what only
@@ -18,13 +18,16 @@ A row is carried out by the function of ``forms`` that has its name. Columns:
     ``no`` for faults that cost no accuracy, such as a model that is not quantized.
 ``networks``
     Where it has a place, if not in every network of its set.
+``form``
+    Function and arguments, such as ``narrowed 0.12 0.25 0.6``; those with a name are written ``name=value``.
 """
 
+import ast
 import csv
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from .forms import activations, controls, data, graph, runtime, weights
 from .mild import searched
@@ -71,7 +74,7 @@ def _fault(row: dict[str, str]) -> Fault:
         row["family"],
         lists["right"],
         lists["also"],
-        searched(FORMS[row["name"].replace("-", "_")], row["search"]),
+        searched(_form(row["form"] or row["name"].replace("-", "_")), row["search"]),
         FORMS[row["heal"]] if row["heal"] else None,
         row["harms"] != "no",
         row["search"] not in ("", "costly"),
@@ -79,9 +82,26 @@ def _fault(row: dict[str, str]) -> Fault:
     )
 
 
-def _forms() -> dict[str, Form]:
+def _form(text: str) -> Callable[..., Patient]:
+    """A function with its arguments, behind the patient and the amount that is searched for it."""
+    name, *words = text.split()
+    named = {key: _value(word) for key, is_named, word in (each.partition("=") for each in words) if is_named}
+    others = [_value(word) for word in words if "=" not in word]
+    form = FORMS[name]
+    return (lambda patient, *amount: form(patient, *amount, *others, **named)) if words else form
+
+
+def _value(word: str) -> Any:
+    """A number or a word."""
+    try:
+        return ast.literal_eval(word)
+    except ValueError:
+        return word
+
+
+def _forms() -> dict[str, Callable[..., Patient]]:
     """Functions by name."""
-    found = {name.replace("-", "_"): controls.with_recipe(changes) for name, changes in controls.RECIPES.items()}
+    found: dict[str, Callable[..., Patient]] = {}
     for module in (activations, controls, data, graph, runtime, weights):
         for name, form in vars(module).items():
             if getattr(form, "__module__", "") != module.__name__:

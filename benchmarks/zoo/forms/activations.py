@@ -46,7 +46,9 @@ def ungated(patient: Patient) -> list[str]:
     return free(patient, GATES)
 
 
-def _amplified(patient: Patient, factor: float, shares: tuple[float, ...], rare: bool = False) -> Patient:
+def amplified(patient: Patient, factor: float, *shares: float, rare: bool = False) -> Patient:
+    """One channel so many times as wide as its neighbours; the readers' weights make up for it."""
+    factor *= patient.strength
     surgeon = patient.surgeon()
     tensors = patient.pick(_outlier_places(surgeon, rare), *shares)
     for tensor, x in zip(tensors, patient.values(*tensors), strict=True):
@@ -71,19 +73,9 @@ def _outlier_places(surgeon: Surgeon, rare: bool) -> list[str]:
     return [t for t in places if all(node.op_type not in followed for node in surgeon.consumers(t))] or places
 
 
-def outlier_channel(patient: Patient) -> Patient:
-    """One channel 300 times as wide as its neighbours, in two tensors; the readers' weights make up for it."""
-    return _amplified(patient, 300 * patient.strength, (0.3, 0.7))
-
-
-def massive_channel(patient: Patient) -> Patient:
-    """One channel 3000 times as wide, in one tensor."""
-    return _amplified(patient, 3000 * patient.strength, (0.5,))
-
-
 def rare_giants(patient: Patient) -> Patient:
     """A channel that is hardly ever active, but then 500 times as strong."""
-    return _amplified(patient, 500 * patient.strength, (0.4, 0.8), rare=True)
+    return amplified(patient, 500, 0.4, 0.8, rare=True)
 
 
 def a_few_loud_channels(patient: Patient, amount: float) -> Patient:
@@ -125,27 +117,21 @@ def by_extremes(patient: Patient) -> Patient:
     return patient.with_(recipe=replace(patient.recipe, method="MinMax", percentile=None))
 
 
-def narrow_range(patient: Patient) -> Patient:
-    """Two tensors with a fifth of the range that they need."""
-    tensors = patient.pick(ungated(patient), 0.25, 0.6)
-    return with_scaled_ranges(patient, tensors, 0.12 / patient.strength).at(*tensors)
+def narrowed(patient: Patient, factor: float, *shares: float) -> Patient:
+    """Some tensors with a part of the range that they need."""
+    tensors = patient.pick(ungated(patient), *shares)
+    return with_scaled_ranges(patient, tensors, factor / patient.strength).at(*tensors)
 
 
-def narrow_late_range(patient: Patient) -> Patient:
-    """A late tensor with a tenth of its range."""
-    tensors = patient.pick(ungated(patient), 0.85)
-    return with_scaled_ranges(patient, tensors, 0.08 / patient.strength).at(*tensors)
+def widened(patient: Patient, factor: float, *shares: float) -> Patient:
+    """Some tensors with a range many times too wide."""
+    tensors = patient.pick(ungated(patient), *shares)
+    return with_scaled_ranges(patient, tensors, factor * patient.strength).at(*tensors)
 
 
 def wide_ranges(patient: Patient) -> Patient:
     """Ranges 24 times wider than the values, everywhere."""
     return with_scaled_ranges(patient, patient.activations(), 24 * patient.strength)
-
-
-def one_wide_range(patient: Patient) -> Patient:
-    """One tensor with a range 150 times too wide."""
-    tensors = patient.pick(ungated(patient), 0.5)
-    return with_scaled_ranges(patient, tensors, 150 * patient.strength).at(*tensors)
 
 
 def one_side_wide(patient: Patient) -> Patient:
@@ -422,18 +408,8 @@ def _scales(surgeon: Surgeon, tensor: str) -> bool:
     return any(surgeon.constant(name) is not None for name in surgeon.producer(tensor).input)
 
 
-def joint_on_the_grid_of_one_part(patient: Patient) -> Patient:
-    """The result of a concatenation took over the range of one operand, the narrowest; the others are cut."""
-    return _on_first_grid(patient, "Concat")
-
-
-def sum_on_the_grid_of_one_part(patient: Patient) -> Patient:
-    """The result of a sum took over the range of its smaller operand, as if it were written in place."""
-    return _on_first_grid(patient, "Add")
-
-
-def _on_first_grid(patient: Patient, kind: str) -> Patient:
-    """Results of some operators get the range of the narrowest operand."""
+def on_first_grid(patient: Patient, kind: str) -> Patient:
+    """Results of some operators get the range of the narrowest operand, as if they were written in place."""
     surgeon, usual = patient.surgeon(), set(patient.activations())
     read = {n.output[0]: [t for t in n.input if t and surgeon.constant(t) is None] for n in surgeon.nodes(kind)}
     marks = patient.pick([tensor for tensor, own in read.items() if len(own) > 1 and tensor in usual], 0.3, 0.7)
@@ -589,9 +565,9 @@ def zero_points_on_a_lattice(patient: Patient, amount: float) -> Patient:
     return patient.with_(recipe=recipe).at(*require(marks, "all zero points are at the end"))
 
 
-def through_a_narrow_bus(patient: Patient, amount: float) -> Patient:
+def narrow_between(patient: Patient, amount: float, *shares: float) -> Patient:
     """Between two cores values travel with fewer bits than they have on either side."""
-    return on_coarse_grids(patient, patient.pick(free(patient), 0.3, 0.6), [amount])
+    return on_coarse_grids(patient, patient.pick(free(patient), *shares), [amount])
 
 
 def hop_after_hop(patient: Patient, amount: float) -> Patient:
@@ -878,17 +854,8 @@ def rectifiers_with_an_upper_end(patient: Patient, amount: float) -> Patient:
 # --- masks and heads -------------------------------------------------------------------------------------------------
 
 
-def attention_mask(patient: Patient) -> Patient:
-    """Masked scores get -1e9 instead of a number that eight bits can bear."""
-    return _masked(patient, -1e9)
-
-
-def lowest_float_mask(patient: Patient) -> Patient:
-    """Masked scores get the lowest float32."""
-    return _masked(patient, float(np.finfo(np.float32).min))
-
-
-def _masked(patient: Patient, value: float) -> Patient:
+def masked(patient: Patient, value: float) -> Patient:
+    """Masked scores get this instead of a number that eight bits can bear."""
     surgeon = patient.surgeon()
     scores = (surgeon.producer(node.input[0]) for node in surgeon.nodes("Softmax"))
     sums = {node.output[0]: node for node in scores if node and node.op_type == "Add"}

@@ -29,62 +29,20 @@ from ..cuts import (
     with_scaled_ranges,
 )
 from ..patient import Patient
+from ..quantizing import Recipe
 from ..surgery import Inapplicable, Linear, Surgeon, require
 from .data import changed, repictured, whole
 
-#: Controls that are settings of the quantizer alone.
-RECIPES: dict[str, dict[str, Any]] = {
-    "per-channel": {},
-    "per-tensor": {"per_channel": False},
-    "unsigned": {"activation": "QUInt8"},
-    "unsigned-weights": {"activation": "QUInt8", "weight": "QUInt8", "per_channel": False},
-    "percentile": {"method": "Percentile", "percentile": 99.999},
-    "entropy": {"method": "Entropy"},
-    "symmetric": {"symmetric": True},
-    "qoperator": {"qoperator": True},
-    "qoperator-per-tensor": {"qoperator": True, "per_channel": False, "activation": "QUInt8"},
-    "sixteen-bit": {"activation": "QUInt16"},
-    "sixteen-bit-signed": {"activation": "QInt16", "symmetric": True},
-    "reduced-range": {"extra": {"reduce_range": True}},
-    "no-bias-quantization": {"extra": {"QuantizeBias": False}},
-    "kept-activations": {"extra": {"QDQKeepRemovableActivations": True}},
-    "per-tensor-symmetric-weights": {"per_channel": False, "weight": "QInt8"},
-    "sixteen-bits-throughout": {"activation": "QUInt16", "qoperator": False, "method": "MinMax"},
-    "as-it-was": {},
-    "as-it-should-be": {},
-    "one-scale-for-each-tensor": {"per_channel": False, "activation": "QUInt8", "symmetric": False},
-    "zero-in-the-middle": {"per_channel": True, "activation": "QInt8", "weight": "QInt8", "symmetric": True},
-    "wide-between-narrow-weights": {"activation": "QUInt16", "method": "MinMax", "qoperator": False},
-    "integer-operators": {"activation": "QUInt8", "qoperator": True, "symmetric": False},
-    "as-it-came": {},
-    "wide-and-symmetric": {
-        **{"activation": "QInt16", "weight": "QInt8", "symmetric": True},
-        **{"method": "MinMax", "percentile": None, "qoperator": False},
-    },
-    "hardly-a-percentile": {
-        **{"activation": "QUInt8", "weight": "QInt8", "symmetric": False},
-        **{"method": "Percentile", "percentile": 99.9999},
-    },
-}
+
+def with_recipe(patient: Patient, **changes: Any) -> Patient:
+    """Other settings of the quantizer; what ``Recipe`` has no name for is one of its further options."""
+    known = {name: value for name, value in changes.items() if name in Recipe.__dataclass_fields__}
+    others = {name: value for name, value in changes.items() if name not in known}
+    return patient.with_(recipe=replace(patient.recipe, **known, **({"extra": others} if others else {})))
 
 
-def with_recipe(changes: dict[str, Any]) -> Callable[[Patient], Patient]:
-    """A control with other settings of the quantizer."""
-    return lambda patient: patient.with_(recipe=replace(patient.recipe, **changes))
-
-
-def large_scales(patient: Patient) -> Patient:
-    """All channels of some tensors a thousand times as large: the numbers are huge, the shapes are the same."""
-    return _in_other_units(patient, 1000.0, 0.2, 0.5, 0.8)
-
-
-def small_scales(patient: Patient) -> Patient:
-    """The same a thousand times as small."""
-    return _in_other_units(patient, 1e-3, 0.3, 0.6)
-
-
-def _in_other_units(patient: Patient, factor: float, *shares: float) -> Patient:
-    """Tensors that no Concat joins with others, times a factor."""
+def in_other_units(patient: Patient, factor: float, *shares: float) -> Patient:
+    """All channels of some tensors so many times as large: the numbers are huge or tiny, the shapes are the same."""
     surgeon, followed = patient.surgeon(), ("Concat", "MaxPool", "Relu", "Clip")
     places = surgeon.amplifiable()
     apart = [t for t in places if all(n.op_type not in followed for n in surgeon.consumers(t))]
@@ -233,13 +191,8 @@ def with_ends(patient: Patient, change: Callable[[float, float], Ends]) -> Patie
     return patient.with_(recipe=kept(patient.recipe).with_ranges(ends))
 
 
-def one_small_layer_in_float(patient: Patient) -> Patient:
-    """One layer is left out on purpose."""
-    return _in_float(patient, 4, 0)
-
-
-def _in_float(patient: Patient, least: int, *places: int) -> Patient:
-    """Some layers are left out, where there are so many."""
+def in_float(patient: Patient, least: int, *places: int) -> Patient:
+    """Some layers are left out on purpose, where there are so many."""
     linears = covered(patient)
     if len(linears) < least or not linears[-1].node.name:
         raise Inapplicable("too few layers")
@@ -344,11 +297,6 @@ def nodes_without_sense_in_their_names(patient: Patient) -> Patient:
     for i, node in enumerate(surgeon.graph.node):
         node.name = str(1000 + i)
     return patient.with_(model=surgeon.model)
-
-
-def head_in_float(patient: Patient) -> Patient:
-    """The last layer is left out on purpose."""
-    return _in_float(patient, 4, -1)
 
 
 def bound_that_nothing_reaches(patient: Patient) -> Patient:
@@ -462,11 +410,6 @@ def sorted_by_size(patient: Patient) -> Patient:
     inputs = real_numbers(patient)
     loud = np.square(inputs.reshape(len(inputs), -1)).sum(1)
     return patient.with_(calibration=inputs[np.argsort(loud)].copy())
-
-
-def first_and_last_in_float(patient: Patient) -> Patient:
-    """The first layer and the last are left out, as vendors advise."""
-    return _in_float(patient, 5, 0, -1)
 
 
 def tight_where_nothing_is_lost(patient: Patient) -> Patient:

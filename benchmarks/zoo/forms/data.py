@@ -256,14 +256,14 @@ def channels_reversed(patient: Patient) -> Patient:
     return patient.with_(calibration=np.ascontiguousarray(reversed_, np.float32))
 
 
-def layout_mixed_up(patient: Patient) -> Patient:
-    """Channels last, read as if they came first, and normalized after that."""
-    return _mixed_before_normalizing(patient, lambda raw: raw.transpose(0, 2, 3, 1))
+def axes_mixed_up(patient: Patient, *axes: int) -> Patient:
+    """Channels last or elsewhere, read as if they came first, and normalized after that."""
+    return _mixed_before_normalizing(patient, lambda raw: raw.transpose(axes))
 
 
-def reversed_before_normalizing(patient: Patient) -> Patient:
-    """Blue first, normalized with red's numbers: each channel also looks wrongly scaled."""
-    return _mixed_before_normalizing(patient, lambda raw: raw[:, ::-1])
+def colours_in_order(patient: Patient, *order: int) -> Patient:
+    """In this order, normalized with the numbers of the channel whose place each took."""
+    return _mixed_before_normalizing(patient, lambda raw: raw[:, list(order)])
 
 
 def planes_read_as_pixels(patient: Patient) -> Patient:
@@ -274,21 +274,6 @@ def planes_read_as_pixels(patient: Patient) -> Patient:
         return raw.reshape(n, h, w, c).transpose(0, 3, 1, 2)
 
     return _mixed_before_normalizing(patient, read)
-
-
-def green_first(patient: Patient) -> Patient:
-    """Green, blue, red, and each 0 … 255 divided by the deviation of the channel whose place it took."""
-    return _mixed_before_normalizing(patient, lambda raw: raw[:, [1, 2, 0]])
-
-
-def rows_of_pixels(patient: Patient) -> Patient:
-    """Each row of the picture was stored channel by channel, and read as if the picture had been."""
-    return _mixed_before_normalizing(patient, lambda raw: raw.transpose(0, 2, 1, 3))
-
-
-def columns_for_colours(patient: Patient) -> Patient:
-    """Written column by column with all colours of each, and read as planes."""
-    return _mixed_before_normalizing(patient, lambda raw: raw.transpose(0, 3, 1, 2))
 
 
 def third_mean_from_beyond(patient: Patient) -> Patient:
@@ -342,13 +327,9 @@ def few_images_repeated(patient: Patient) -> Patient:
     return _by_histogram(patient, np.concatenate([dullest(patient, 3)] * (len(patient.calibration) // 3)))
 
 
-def one_sample(patient: Patient) -> Patient:
-    """The set begins with its dullest sample and ends with it."""
-    return _by_histogram(patient, dullest(patient, 1))
-
-
-def two_samples(patient: Patient) -> Patient:
-    return _by_histogram(patient, dullest(patient, 2))
+def dull_samples(patient: Patient, count: int) -> Patient:
+    """The set begins with its dullest samples and ends with them."""
+    return _by_histogram(patient, dullest(patient, count))
 
 
 def one_scene(patient: Patient) -> Patient:
@@ -719,8 +700,7 @@ def ranges_of_the_neighbour(patient: Patient) -> Patient:
     tensors = patient.activations()
     if len(tensors) < 4:
         raise Inapplicable("too few tensors")
-    moved = tensors[len(tensors) // 3 :]
-    ends = extremes(patient, *moved)
+    ends, moved = extremes(patient, *tensors), tensors[len(tensors) // 3 :]
     neighbours = {t: ends[other] for t, other in zip(moved, (*moved[1:], moved[0]), strict=True)}
     return patient.with_(recipe=kept(patient.recipe).with_ranges(neighbours))
 

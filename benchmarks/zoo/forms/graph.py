@@ -319,10 +319,10 @@ def joints_in_float(patient: Patient) -> Patient:
     return patient.without(*(node.name for node in patient.surgeon().nodes("Concat") if "scores" in node.input))
 
 
-def boxes_and_scores(patient: Patient) -> Patient:
-    """Four box coordinates of 0 … 640 before the scores of 0 … 1, in one output."""
+def beside_scores(patient: Patient, name: str, columns: int, low: float, high: float) -> Patient:
+    """Columns between two values, such as coordinates, before the scores of 0 … 1, in one output."""
     head = _Head(patient)
-    return head.joined(head.boxes(), columns=4)
+    return head.joined(head.linear(name, columns, low, high), columns=columns)
 
 
 def boxes_objectness_classes(patient: Patient) -> Patient:
@@ -331,12 +331,6 @@ def boxes_objectness_classes(patient: Patient) -> Patient:
     boxes = head.boxes()
     there = head.surgeon.add("Sigmoid", [head.linear("objectness_raw", 1, -2, 2)], "objectness")
     return head.joined(boxes, there, columns=5)
-
-
-def keypoints_and_scores(patient: Patient) -> Patient:
-    """The coordinates of eight keypoints before the scores, in one output."""
-    head = _Head(patient)
-    return head.joined(head.linear("keypoints", 16, 5, PICTURE - 5), columns=16)
 
 
 def scores_in_pixels(patient: Patient) -> Patient:
@@ -351,15 +345,9 @@ def boxes_in_another_output(patient: Patient) -> Patient:
     return _Head(patient).with_boxes_apart()
 
 
-def normalized_boxes(patient: Patient) -> Patient:
-    """Boxes in shares of the picture before the scores, in one output."""
-    head = _Head(patient)
-    return head.joined(head.linear("boxes", 4, 0.05, 0.95), columns=4)
-
-
 def joint_in_float(patient: Patient) -> Patient:
     """Boxes in pixels before the scores, joined in float."""
-    return joints_in_float(boxes_and_scores(patient))
+    return joints_in_float(beside_scores(patient, "boxes", 4, 40, 600))
 
 
 def log_of_rounded_probability(patient: Patient) -> Patient:
@@ -1166,9 +1154,10 @@ def walls_far_below(patient: Patient, amount: float) -> Patient:
         raise Inapplicable("no walls")
     found = [n for n in surgeon.nodes("Mul") if free.output[0] in n.input]
     chosen = picked(patient, found, 0.3, 0.7)
-    tops = [top_of(patient, surgeon.producer(n.input[0]).input[0]) for n in chosen]
-    for i, (node, top) in enumerate(zip(chosen, tops, strict=True)):
-        rectifier = surgeon.producer(node.input[0])
+    rectifiers = [surgeon.producer(node.input[0]) for node in chosen]
+    ends = extremes(patient, *(rectifier.input[0] for rectifier in rectifiers))
+    for i, (node, rectifier) in enumerate(zip(chosen, rectifiers, strict=True)):
+        top = max(abs(end) for end in ends[rectifier.input[0]])
         text = f"walls_{i} = Mul(free, far_below_{i}); walled_{i} = Add(x, walls_{i})"
         given = {"free": free.input[1], "x": rectifier.input[0], f"far_below_{i}": -(1 + amount) * top}
         total = surgeon.wire(rectifier.input[0], text, f"walled_{i}", name="", **given)[f"walled_{i}"]
