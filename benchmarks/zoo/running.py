@@ -7,7 +7,6 @@ from functools import cache, partial
 from itertools import groupby
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
 
 import quantmedic
 from quantmedic.api.options import Prove
@@ -32,11 +31,6 @@ class Asked:
     follow: bool = False
     fix: float | None = None
     build_only: bool = False
-
-
-def results(specs: list[Spec], root: Path, jobs: int, **asked: Any) -> Iterator[Found]:
-    """``ask_all`` with the attributes of ``Asked`` as arguments."""
-    return ask_all(specs, root, jobs, Asked(**asked))
 
 
 def ask_all(specs: list[Spec], root: Path, jobs: int, asked: Asked) -> Iterator[Found]:

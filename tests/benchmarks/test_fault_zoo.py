@@ -12,7 +12,7 @@ from zoo.paste import Pasted
 from zoo.paste_table import counts, fixed_rows, is_healed, render, rows
 from zoo.patient import healthy
 from zoo.quantizing import run
-from zoo.running import Asked, ask_all, results
+from zoo.running import Asked, ask_all
 from zoo.surgery import Inapplicable
 
 pytestmark = pytest.mark.thorough
@@ -26,9 +26,10 @@ def cache(tmp_path_factory):
 @pytest.mark.nightly
 def test_cases_end_to_end(cache):
     """A global fault is proved and its prescription followed, a local one and a control are given to ``fix``."""
-    ((ill, proved),) = results([Spec("demo", ("not-normalized",))], cache, jobs=1, prove=300.0, follow=True)
+    followed = Asked(prove=300.0, follow=True)
+    ((ill, proved),) = ask_all([Spec("demo", ("not-normalized",))], cache, 1, followed)
     specs = [Spec("demo", ("wide-branch",)), Spec("demo", control="per-channel")]
-    repaired = list(results(specs, cache, jobs=1, fix=20.0))
+    repaired = list(ask_all(specs, cache, 1, Asked(fix=20.0)))
     (branch, second), (control, healthy) = repaired
     assert [built.status for built in (ill, branch, control)] == ["fault", "fault", "control"]
     assert [answer.error for answer in (proved, second, healthy)] == ["", "", ""]

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from builders.zoo_rows import control, fault, said
 from zoo.protocol.row import Budget, Cause, Piece, Row, Said, budget_of, causes_of
-from zoo.protocol.scores import confusion, mistaken, own, peer, shares
+from zoo.protocol.scores import mistaken, own, peer, shares
 from zoo.protocol.table import columns, render, render_misses
 
 
@@ -160,13 +160,8 @@ def test_the_peer_gets_a_column_of_its_own() -> None:
     assert shares(rows, peer)["alarms"].part == 0
 
 
-def test_the_confusion_tells_families_and_single_mistakes() -> None:
+def test_mistakes_are_counted_by_what_was_expected_and_named() -> None:
     rows = [fault(said("wide-range")), fault(said("x")), fault(said("x")), fault(said())]
-    assert confusion(rows) == {
-        ("activations", "right"): 1,
-        ("activations", "activations"): 2,
-        ("activations", "nothing"): 1,
-    }
     assert mistaken(rows) == {("wide-range", "x"): 2, ("wide-range", "nothing"): 1}
 
 

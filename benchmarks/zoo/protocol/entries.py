@@ -16,7 +16,7 @@ from ..cases import RECIPE_VERSION
 from .calibration import reliability, stated
 from .ledger import Begun, Entry, LedgerError, Record, begin, commit_of
 from .row import Row
-from .scores import Share, assigned_shares, confusion
+from .scores import Share, assigned_shares
 from .table import NOW, columns, render_columns
 
 ROOT = Path(__file__).parents[3]
@@ -61,7 +61,6 @@ def figures_of(rows: Sequence[Row], summary: Mapping[str, Any]) -> dict[str, Any
             for title, column in columns(rows).items()
         },
         "confidence": {NOW: _confidence(rows)},
-        "confusion": [[*pair, number] for pair, number in sorted(confusion(rows).items())],
         "assigned_median": float(np.median(assigned)) if assigned else None,
         "versions": {name: version(name) for name in VERSIONS},
         "summary": _without_cases(summary),

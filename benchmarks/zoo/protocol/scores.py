@@ -13,17 +13,6 @@ Answers = Callable[[Row], Said | None]
 #: A budget that assigns this share of the noise is done.
 ASSIGNED = 0.8
 FIRST, THREE = 1, 3
-#: Families by the first letter of a rule.
-FAMILY_OF = {
-    "S": "sanity",
-    "D": "data",
-    "W": "weights",
-    "A": "activations",
-    "G": "graph",
-    "M": "precision",
-    "R": "runtime",
-    "F": "failure",
-}
 
 
 def own(row: Row) -> Said | None:
@@ -249,22 +238,6 @@ def assigned_shares(rows: Iterable[Row], answers: Answers = own) -> list[float]:
     """Share that the budget assigns in every case that costs something; 0 where there is no budget."""
     said = [answer for row in rows if _costs(row) and (answer := answers(row)) is not None]
     return [answer.budget.assigned if answer.budget is not None else 0.0 for answer in said]
-
-
-def confusion(rows: Iterable[Row], answers: Answers = own) -> Counter[tuple[str, str]]:
-    """How often a fault of a family was answered with ``right``, with a wrong cause of a family, or with nothing."""
-    found: Counter[tuple[str, str]] = Counter()
-    for row in rows:
-        said = answers(row)
-        if said is not None and _single(row):
-            found[row.family, _answered(row, said)] += 1
-    return found
-
-
-def _answered(row: Row, said: Said) -> str:
-    if not said.causes:
-        return "nothing"
-    return "right" if names_first(row, said) else FAMILY_OF.get(said.causes[0].rule[:1], "unknown")
 
 
 def mistaken(rows: Iterable[Row], answers: Answers = own) -> Counter[tuple[str, str]]:

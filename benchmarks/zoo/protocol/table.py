@@ -12,7 +12,6 @@ from .scores import (
     Answers,
     Share,
     assigned_shares,
-    confusion,
     grouped,
     mistaken,
     names_first,
@@ -82,7 +81,7 @@ def render(rows: Sequence[Row]) -> str:
     text += _alarms_by_network(rows)
     text += _calibrations(rows)
     text += _budget(rows)
-    return "\n".join([*text, *render_confusion(rows)])
+    return "\n".join([*text, *_mistakes(rows)])
 
 
 def _by(title: str, rows: Sequence[Row], key: Callable[[Row], str]) -> list[str]:
@@ -126,20 +125,10 @@ def _budget(rows: Sequence[Row]) -> list[str]:
     ]
 
 
-def render_confusion(rows: Sequence[Row]) -> list[str]:
-    """Family of the fault against what was named first, then the single mistakes, the most frequent first."""
-    found = confusion(rows)
-    if not found:
-        return []
-    answers = sorted(
-        {answer for _, answer in found}, key=lambda answer: (answer != "right", answer == "nothing", answer)
-    )
-    text = [f"\n{'fault of the family':22s}{''.join(f'{answer:>13s}' for answer in answers)}"]
-    for family in sorted({family for family, _ in found}):
-        cells = [str(found[family, answer] or ".") for answer in answers]
-        text.append(f"  {family:20s}{''.join(f'{cell:>13s}' for cell in cells)}")
+def _mistakes(rows: Sequence[Row]) -> list[str]:
+    """Single mistakes, the most frequent first."""
     pairs = mistaken(rows).most_common(PAIRS)
-    text += ["\nwrong first answers (expected -> named):"] if pairs else []
+    text = ["\nwrong first answers (expected -> named):"] if pairs else []
     return text + [f"  {number:3d}  {wanted} -> {named}" for (wanted, named), number in pairs]
 
 
