@@ -1,6 +1,6 @@
 """Statistics of data sets and histograms of weights as arrays of a case file, and back."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,6 +40,11 @@ def split_list(joined: Array, lengths: NDArray[np.int64]) -> list[Array]:
     return np.split(joined, np.cumsum(lengths)[:-1]) if len(lengths) else []
 
 
+def _joined(parts: Sequence[Array], kind: type) -> Array:
+    """All values of a ragged list in a row."""
+    return np.concatenate([np.zeros(0, kind), *(part.ravel() for part in parts)])
+
+
 def arrays_of_statistics(s: SetStatistics) -> dict[str, Array]:
     """All arrays of one data set; histograms sparse, ragged lists joined with their lengths."""
     arrays: dict[str, Array] = {f"columns.{name}": column for name, column in s.columns.items()}
@@ -48,13 +53,18 @@ def arrays_of_statistics(s: SetStatistics) -> dict[str, Array]:
         **_sparse("histogram", s.histograms),
         **_sparse("quantized_histogram", s.quantized_histograms),
         "lattice.lengths": np.array([len(v) for v in s.lattice], np.int64),
-        "lattice.values": np.concatenate([np.zeros(0, np.float32), *s.lattice]),
+        "lattice.values": _joined(s.lattice, np.float32),
         "feature_count": np.array([getattr(s, name) for name in _COUNTS], np.int64),
         "codes.shapes": np.array([c.shape for c in s.codes], np.int64).reshape(-1, 2),
-        "codes.used": np.concatenate([np.zeros(0, np.bool_), *(c.ravel() for c in s.codes)]),
-        **_comparison_arrays(s),
-        **_thumbnail_arrays(s.thumbnails),
-        **_tally_arrays(s.tallies),
+        "codes.used": _joined(s.codes, np.bool_),
+        **{f"{_COMPARISON}{key}.table": found.table for key, found in s.comparisons.items()},
+        **{f"{_COMPARISON}{key}.votes": found.votes for key, found in s.comparisons.items()},
+        **{f"{_COMPARISON}{key}.metric": np.array([found.metric]) for key, found in s.comparisons.items()},
+        "thumbnails.table": s.thumbnails.table,
+        "thumbnails.shapes": np.array([small.shape for small in s.thumbnails.pixels], np.int64).reshape(-1, 3),
+        "thumbnails.pixels": _joined(s.thumbnails.pixels, np.float16),
+        **{f"{_TALLY}{key}.values": own.values for key, own in s.tallies.items()},
+        **{f"{_TALLY}{key}.lengths": own.lengths for key, own in s.tallies.items()},
     }
 
 
@@ -105,14 +115,6 @@ def _histograms(name: str, arrays: Mapping[str, Array]) -> StoredHistograms:
     return StoredHistograms(tensors, bins, counts.astype(np.int64))
 
 
-def _thumbnail_arrays(kept: Thumbnails) -> dict[str, Array]:
-    return {
-        "thumbnails.table": kept.table,
-        "thumbnails.shapes": np.array([small.shape for small in kept.pixels], np.int64).reshape(-1, 3),
-        "thumbnails.pixels": np.concatenate([np.zeros(0, np.float16), *(small.ravel() for small in kept.pixels)]),
-    }
-
-
 def _thumbnails(arrays: Mapping[str, Array]) -> Thumbnails:
     table, shapes, pixels = (arrays[f"thumbnails.{part}"] for part in ("table", "shapes", "pixels"))
     if shapes.shape != (len(table), 3) or pixels.dtype != np.float16 or (shapes < 1).any() or (shapes > SIDE).any():
@@ -121,13 +123,6 @@ def _thumbnails(arrays: Mapping[str, Array]) -> Thumbnails:
     return Thumbnails(
         table.astype(THUMBNAIL_DTYPE), [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
     )
-
-
-def _tally_arrays(tallies: Mapping[str, Tally]) -> dict[str, Array]:
-    arrays: dict[str, Array] = {}
-    for key, own in tallies.items():
-        arrays |= {f"{_TALLY}{key}.values": own.values, f"{_TALLY}{key}.lengths": own.lengths}
-    return arrays
 
 
 def _tallies(arrays: Mapping[str, Array], samples: int) -> dict[str, Tally]:
@@ -143,14 +138,6 @@ def _tallies(arrays: Mapping[str, Array], samples: int) -> dict[str, Tally]:
             raise ValueError("the tally of the metric has another number of rows")
         found[key] = Tally(values.astype(np.float64), lengths.astype(np.int64))
     return found
-
-
-def _comparison_arrays(s: SetStatistics) -> dict[str, Array]:
-    arrays: dict[str, Array] = {}
-    for key, found in s.comparisons.items():
-        arrays |= {f"{_COMPARISON}{key}.table": found.table, f"{_COMPARISON}{key}.votes": found.votes}
-        arrays[f"{_COMPARISON}{key}.metric"] = np.array([found.metric])
-    return arrays
 
 
 def _comparisons(arrays: Mapping[str, Array]) -> dict[str, Comparison]:

@@ -126,11 +126,7 @@ def _product_scale(op: Operator, graph: Graph, weight: Constant) -> NDArray[np.f
 def constant_facts(op: Operator, graph: Graph, twin: Operator | None, float_graph: Graph) -> ConstantFacts:
     """Facts of the operator's other constant that is furthest off; empty where it has none that can be compared."""
     found = [_facts_of_operand(operand) for operand in other_operands(op, graph, twin, float_graph)]
-    return max(found, key=_how_far_off, default=ConstantFacts())
-
-
-def _how_far_off(facts: ConstantFacts) -> tuple[float, float]:
-    return facts.misplaced_steps or 0.0, facts.max_error_steps or 0.0
+    return max(found, key=lambda f: (f.misplaced_steps or 0.0, f.max_error_steps or 0.0), default=ConstantFacts())
 
 
 def _facts_of_operand(operand: Operand) -> ConstantFacts:

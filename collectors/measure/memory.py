@@ -194,14 +194,10 @@ def sizes_of(pairs: Mapping[int, Pair], shapes: Mapping[str, Shape], samples: in
         shape = shapes.get(pair.twin)
         if shape is None or None in shape[1:]:
             return None
-        sides = [side if side is not None else samples for side in shape]
-        found[number] = math.prod(sides) * (np.dtype(np.float32).itemsize + _bytes_of_code(pair))
+        sides, grid = [side if side is not None else samples for side in shape], pair.tap.quantizer
+        code = 4 if pair.tap.decoded or grid is None else -(-grid.bits // 8)
+        found[number] = math.prod(sides) * (np.dtype(np.float32).itemsize + code)
     return found
-
-
-def _bytes_of_code(pair: Pair) -> int:
-    grid = pair.tap.quantizer
-    return 4 if pair.tap.decoded or grid is None else -(-grid.bits // 8)
 
 
 class Setting(NamedTuple):

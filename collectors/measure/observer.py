@@ -136,7 +136,8 @@ class Observer:
             ModelError: A model fails on this batch, or a tensor changes its channels.
         """
         plan = self.plan
-        x = self._input(batch)
+        name = plan.image[0] if plan.image is not None else next(iter(batch.inputs))
+        x = batch.inputs[name]
         rows = sample_rows(x, batch.labels)
         reading = self._view.read(batch).with_rows()
         steps = self._steps.read(batch, reading.codes) if self._steps is not None else {}
@@ -200,10 +201,6 @@ class Observer:
     def _deployed_values(self, i: int, code: Array) -> Deployed:
         """Codes are arranged before they grow to floats."""
         return Deployed(as_rows(code, self.plan.axes[i]), *self._grids[i])
-
-    def _input(self, batch: Batch) -> Array:
-        name = self.plan.image[0] if self.plan.image is not None else next(iter(batch.inputs))
-        return batch.inputs[name]
 
     def _flipped_features(self, batch: Batch) -> Array | None:
         plan = self.plan

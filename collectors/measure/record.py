@@ -87,23 +87,20 @@ def record_models(
         metric_higher_is_better=metric.higher_is_better if metric else None,
         unmatched=tuple(models.match.unmatched),
         notices=(),
-        run={**_metric_run(metric), **_run_record(description, how)},
+        run=_run_record(description, how, metric),
         float_operators=_float_operators(models),
     )
     return record, {place: own.arrays for place, own in enumerate(found) if own.arrays is not None}
 
 
-def _metric_run(metric: Metric | None) -> dict[str, object]:
-    """What the metric was told, and how it reads the outputs, as far as there is anything to say."""
-    if metric is None:
-        return {"metric_output": None}
-    said = {"metric_options": metric.options, "metric_reading": metric.words}
-    return {"metric_output": metric.output, **{name: text for name, text in said.items() if text}}
-
-
-def _run_record(description: Description, how: Mapping[str, object]) -> dict[str, object]:
-    """How a case came about: names and hashes of both models, options and versions."""
+def _run_record(description: Description, how: Mapping[str, object], metric: Metric | None) -> dict[str, object]:
+    """How a case came about: what the metric was told and how it reads the outputs, names and hashes of both models,
+    options and versions.
+    """
+    told = {"metric_options": metric.options, "metric_reading": metric.words} if metric is not None else {}
     return {
+        "metric_output": metric.output if metric is not None else None,
+        **{name: text for name, text in told.items() if text},
         "float_model": description.names[0],
         "float_sha256": description.hashes[0],
         "quantized_model": description.names[1],

@@ -19,7 +19,7 @@ from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.data.datasets import Dataset
 from quantmedic.collectors.data.progress import Progress
 from quantmedic.collectors.measure.host import has_vnni
-from quantmedic.collectors.measure.models import Description, Models
+from quantmedic.collectors.measure.models import Models
 from quantmedic.collectors.measure.outputs import comparable, compare_outputs
 from quantmedic.collectors.statistics.accumulate import content_hash
 from quantmedic.engine.case.output_comparison import Comparison, comparison_facts
@@ -34,14 +34,6 @@ MEMBER, HASHES = "recording.json", "recording.hashes"
 _MOST_BYTES = 1 << 16
 #: Samples per run where the models take any number.
 _BATCH = 8
-
-
-def _installation(description: Description, framework: str) -> tuple[str, str]:
-    """Runtime and processor of this one."""
-    library, version = next(iter(description.versions.items()), (framework, None))
-    names: dict[bool | None, str] = {True: " with VNNI", False: " without VNNI"}
-    vnni = names.get(has_vnni(), "")
-    return f"{library} {version or ''}".strip(), f"{platform.machine()}{vnni}"
 
 
 def record_outputs(
@@ -88,10 +80,11 @@ def record_outputs(
                     found[k] = found[k].merge(compare_outputs(x, y, None))
             hashes += [_hash_of(batch, k) for k in range(batch.samples)]
             progress("validation", len(hashes), total)
-        runtime, processor = _installation(description, models.framework)
+        library, version = next(iter(description.versions.items()), (models.framework, None))
+        vnni = {True: " with VNNI", False: " without VNNI", None: ""}[has_vnni()]
         recording = Recording(
-            runtime=runtime,
-            processor=processor,
+            runtime=f"{library} {version or ''}".strip(),
+            processor=f"{platform.machine()}{vnni}",
             quantized_sha256=description.hashes[1] or None,
             samples=len(hashes),
             sqnr_db=comparison_facts(found).sqnr_db,

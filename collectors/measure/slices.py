@@ -191,7 +191,3 @@ class SetSums:
         whole = self._new(add_slices(self.sums()))
         self._sums, self._open = [], [(first, whole)]
         return whole
-
-    def total(self) -> SetStatistics:
-        """Statistics of everything so far."""
-        return add_slices(self.sums())

@@ -173,13 +173,9 @@ def _normalization_gains(twin: Operator | None, float_graph: Graph) -> Numbers:
     gains = np.abs(normalization.gain.astype(np.float64))
     variance = normalization.variance.astype(np.float64)
     top, middle = int(gains.argmax()), float(np.median(gains))
+    below = float(variance[top]) + normalization.epsilon
     return {
         "batch_norm_gain": float(gains[top]),
         "batch_norm_gain_ratio": float(gains[top] / middle) if middle > 0 else None,
-        "batch_norm_variance_ratio": _variance_ratio(variance, top, normalization.epsilon),
+        "batch_norm_variance_ratio": float(np.median(variance)) / below if below > 0 else None,
     }
-
-
-def _variance_ratio(variance: NDArray[np.float64], channel: int, epsilon: float) -> float | None:
-    below = float(variance[channel]) + epsilon
-    return float(np.median(variance)) / below if below > 0 else None
