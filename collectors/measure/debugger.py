@@ -89,19 +89,19 @@ def open_metrics(given: Mapping[str, Mapping[str, Function]]) -> UserMetrics:
         DataError: A function cannot be imported, or two columns would have one name.
     """
     taken = dict.fromkeys((*LEADING, *METRICS, *TRAILING, *COMPUTED), "the table itself")
-    found: dict[str, list[UserMetric]] = {kind: [] for kind in given}
     for kind, functions in given.items():
-        for name, function in functions.items():
+        for name in functions:
             if not name or name in taken:
                 where = f"{name} is a column of {taken[name]}" if name else "an empty name"
                 raise DataError("two metrics have one name", where=where, help="give every metric a name of its own")
             taken[name] = f"the {kind} metrics"
-            if isinstance(function, str):
-                metric = UserMetric(name, kind, function, import_function(function, f"{kind} metric {name}"))
-            else:
-                metric = UserMetric(name, kind, getattr(function, "__qualname__", type(function).__name__), function)
-            found[kind].append(metric)
-    return found
+    return {kind: [_user_metric(kind, *item) for item in functions.items()] for kind, functions in given.items()}
+
+
+def _user_metric(kind: str, name: str, given: Function) -> UserMetric:
+    if isinstance(given, str):
+        return UserMetric(name, kind, given, import_function(given, f"{kind} metric {name}"))
+    return UserMetric(name, kind, getattr(given, "__qualname__", type(given).__name__), given)
 
 
 @dataclass
