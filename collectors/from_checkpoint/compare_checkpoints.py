@@ -18,7 +18,6 @@ from quantmedic.collectors.from_checkpoint.checkpoint_pair import Layer, Pair, d
 from quantmedic.collectors.from_checkpoint.checkpoint_record import record_of
 from quantmedic.collectors.from_checkpoint.containers import Opened, open_both
 from quantmedic.collectors.from_checkpoint.layers.layer_facts import Measured, measure_packed, measure_values
-from quantmedic.collectors.from_checkpoint.layers.output_gains import ChannelGains
 from quantmedic.collectors.from_checkpoint.packed.packed_layer import PackedLayer, Settings, UnreadableLayerError
 from quantmedic.collectors.from_checkpoint.packed.packed_weights import belongs
 from quantmedic.collectors.from_checkpoint.safetensors_file import (
@@ -69,11 +68,7 @@ class OpenedPair:
         own = replace(self._pair, notices=[], missing=[], mismatched=[], altered=[], left=[])
         with ThreadPoolExecutor(min(threads_to_use(threads), _MAX_THREADS)) as workers:
             layers = [layer for name in names for layer in _compare_tensor(name, own, workers)]
-        rows = [
-            [one.name, one.quantized_name, one.facts.model_dump(), one.is_embedding, one.gains.as_plain()]
-            for one in layers
-        ]
-        return {"layers": rows, **{name: getattr(own, name) for name in _FOUND}}
+        return {"layers": layers, **{name: getattr(own, name) for name in _FOUND}}
 
 
 def open_checkpoints(float_path: Path, quantized_path: Path) -> OpenedPair:
@@ -131,11 +126,7 @@ def _compare_elsewhere(names: Sequence[str], pair: Pair, elsewhere: Elsewhere, p
     for _, part in sorted(found.items()):
         for name in _FOUND:
             getattr(pair, name).extend(part[name])
-    rows = [row for _, part in sorted(found.items()) for row in part["layers"]]
-    return [
-        Layer(name, other, WeightFacts.model_validate(facts), end, ChannelGains.from_plain(gains))
-        for name, other, facts, end, gains in rows
-    ]
+    return [layer for _, part in sorted(found.items()) for layer in part["layers"]]
 
 
 def _group_by_size(names: Sequence[str], floats: Checkpoint) -> list[list[str]]:

@@ -7,13 +7,13 @@ memory map that is let go after each slice.
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cache
 from os.path import isfile
 from pathlib import Path
-from typing import Protocol
+from typing import cast
 
 import ml_dtypes
 import numpy as np
@@ -27,6 +27,8 @@ from quantmedic.engine.json_text import read_json
 from quantmedic.engine.reading_limits import TEXT_BYTES, LimitError
 
 Values = NDArray[np.float32]
+#: ``safetensors.safe_open``: raises where a file is not sound.
+_SafeOpen = Callable[..., AbstractContextManager[object]]
 #: Of the first axis: a span of rows, or their places.
 Rows = slice | NDArray[np.int64]
 
@@ -134,7 +136,6 @@ class Checkpoint:
     """A float or quantized model as one file or a folder of shards."""
 
     path: Path
-    files: tuple[Path, ...]
     tensors: Mapping[str, Stored]
     config: Mapping[str, object] = field(default_factory=dict)
     settings: Mapping[str, object] = field(default_factory=dict)
@@ -162,9 +163,8 @@ def open_checkpoint(path: Path) -> Checkpoint:
         ModelError: The library is missing, a file is missing or damaged, or the index names one outside of its folder.
     """
     safe_open = _safetensors_reader()
-    files = _checkpoint_files(path)
     tensors: dict[str, Stored] = {}
-    for file in files:
+    for file in _checkpoint_files(path):
         for tensor in _described_tensors(file, safe_open):
             if tensor.name in tensors:
                 raise ModelError(
@@ -177,7 +177,7 @@ def open_checkpoint(path: Path) -> Checkpoint:
         raise ModelError("the checkpoint holds no tensors", where=str(path), help="check that it is the right folder")
     folder = path if path.is_dir() else path.parent
     config = _json_object(folder / _SETTINGS[0]) if (folder / _SETTINGS[0]).is_file() else {}
-    return Checkpoint(path, files, tensors, config, _quantization_settings(folder, config))
+    return Checkpoint(path, tensors, config, _quantization_settings(folder, config))
 
 
 def as_floats(values: Array, dtype: str) -> Values:
@@ -211,12 +211,6 @@ def _eight_bit_table(dtype: str) -> Values:
     return np.arange(256, dtype=np.uint8).view(_TYPES[dtype]).astype(np.float32)
 
 
-class _SafeOpen(Protocol):
-    """``safetensors.safe_open``: raises where the file is not sound."""
-
-    def __call__(self, filename: str, framework: str) -> AbstractContextManager[object]: ...
-
-
 def _safetensors_reader() -> _SafeOpen:
     try:
         from safetensors import safe_open  # an optional package
@@ -225,8 +219,7 @@ def _safetensors_reader() -> _SafeOpen:
             "the package safetensors is not installed",
             help="pip install 'quantmedic[weights]'",
         ) from error
-    reader: _SafeOpen = safe_open
-    return reader
+    return cast("_SafeOpen", safe_open)
 
 
 def _checkpoint_files(path: Path) -> tuple[Path, ...]:

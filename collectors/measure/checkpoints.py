@@ -8,7 +8,7 @@ from quantmedic.collectors.data.progress import Progress
 from quantmedic.collectors.extensions import Kind
 from quantmedic.engine.case.records import Case
 
-#: What comparing some tensors finds, as plain values: layers, and what else there is to say.
+#: What comparing some tensors finds, small enough to travel: layers, and what else there is to say.
 Found = dict[str, list[Any]]
 #: Compares groups of tensors, by name, on other machines; gives what was found by the number of the group.
 Elsewhere = Callable[[Sequence[Sequence[str]]], Iterable[tuple[int, Found]]]

@@ -2,15 +2,14 @@
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from math import isfinite
 
 from quantmedic.collectors.from_checkpoint.checkpoint_pair import Pair, differs
 from quantmedic.collectors.from_checkpoint.declared.declared_layers import departures, modules_of, read_declared
-from quantmedic.collectors.from_checkpoint.declared.scale_reaches import cache_reaches, input_reaches
+from quantmedic.collectors.from_checkpoint.declared.scale_reaches import reach_facts
 from quantmedic.collectors.from_checkpoint.declared.stored_scales import (
     StoredScales,
     code_type,
-    kv_scales,
+    kv_facts,
     stored_scales,
 )
 from quantmedic.collectors.from_checkpoint.packed.packed_layer import Settings, config_groups
@@ -74,8 +73,10 @@ def declared_facts(pair: Pair) -> dict[str, object]:
     told: dict[str, object] = {"running_grids": running_grids(pair.quantized.settings, stored)}
     if differences is not None:
         told |= {"config_differences": differences, "differing_settings": len(differences)}
-    told |= {**_weight_facts(pair.quantized.settings), **_kv_facts(pair), **_reach_facts(pair), **_fused_facts(pair)}
-    return {**told, **_layer_facts(pair), **_tied_facts(pair)}
+    names = [pair.names[name] for name in pair.floats.tensors if name in pair.names]
+    told |= _weight_facts(pair.quantized.settings)
+    told |= kv_facts(pair.quantized.settings, names, pair.quantized.tensors)
+    return {**told, **reach_facts(pair), **_fused_facts(pair), **_layer_facts(pair), **_tied_facts(pair)}
 
 
 def _weight_facts(settings: Mapping[str, object]) -> dict[str, object]:
@@ -87,34 +88,6 @@ def _weight_facts(settings: Mapping[str, object]) -> dict[str, object]:
         "declared_symmetric": said.symmetric,
         "declared_order": said.activation_order,
     }
-
-
-def _kv_facts(pair: Pair) -> dict[str, object]:
-    weights = [pair.names[name] for name in pair.floats.tensors if name in pair.names]
-    found = kv_scales(pair.quantized.settings, weights, pair.quantized.tensors)
-    if found.asked is None or not found.blocks:
-        return {}
-    counted = _count_names("kv_missing", found.missing)
-    return {"kv_cache": found.asked, "kv_blocks": found.blocks, "kv_of_one": len(found.of_one), **counted}
-
-
-def _reach_facts(pair: Pair) -> dict[str, object]:
-    cache, inputs = cache_reaches(pair), input_reaches(pair)
-    return {
-        **_extreme("cache_reach", cache.usual, -1),
-        **_extreme("cache_excess", cache.most, 1),
-        **_extreme("cache_steps", cache.steps, -1),
-        **_extreme("input_reach", inputs.usual, -1),
-    }
-
-
-def _extreme(name: str, found: Mapping[str, float], sign: int) -> dict[str, object]:
-    """The largest figure, or with a sign of -1 the smallest, and which scale has it."""
-    known = [scale for scale in found if isfinite(found[scale])]
-    if not known:
-        return {}
-    worst = max(known, key=lambda scale: sign * found[scale])
-    return {name: found[worst], f"{name}_scale": worst}
 
 
 def _fused_facts(pair: Pair) -> dict[str, object]:
@@ -141,13 +114,8 @@ def _layer_facts(pair: Pair) -> dict[str, object]:
         if name.endswith(".weight") and tensor.is_float and len(tensor.shape) == 2
     ]
     found = departures(said, pair.layers, floats, modules_of([*tensors, *pair.floats.tensors]))
-    return {
-        **_count_names("idle_targets", found.idle_targets, "first_idle_target"),
-        **_count_names("idle_ignores", found.idle_ignores, "first_idle_ignore"),
-        **_count_names("declared_float", found.quantized),
-        **_count_names("declared_quantized", found.left),
-        **_count_names("unmet_overrides", found.unmet, "first_unmet_override"),
-    }
+    told: dict[str, object] = {field: len(names) for field, names in found.items()}
+    return told | {f"first_{field.removesuffix('s')}": next(iter(names), None) for field, names in found.items()}
 
 
 def _tied_facts(pair: Pair) -> dict[str, object]:
@@ -169,10 +137,6 @@ def _difference_of_tied(pair: Pair) -> str | None:
     if both[0].shape != both[1].shape or differs(*both):
         return f"{head} and {table} hold different numbers"
     return None
-
-
-def _count_names(name: str, found: Sequence[str], first: str = "") -> dict[str, object]:
-    return {name: len(found), first or f"first_{name}": found[0] if found else None}
 
 
 def _config_differences(floats: Mapping[str, object], quantized: Mapping[str, object]) -> tuple[str, ...] | None:

@@ -9,7 +9,7 @@ than a few, is not matched, and nothing is said of it.
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
 
@@ -117,25 +117,6 @@ class Declared:
     is_complete: bool = False
 
 
-@dataclass(frozen=True)
-class Departures:
-    """Where the tensors are not what the configuration says, by what they are not.
-
-    Attributes:
-        idle_targets: Patterns of modules to be quantized that match nothing.
-        idle_ignores: Patterns of modules to be left out that match nothing.
-        quantized: Layers that are left out by the configuration and have codes.
-        left: Layers that are quantized by the configuration and are stored in float.
-        unmet: Layers of other bits or groups than an override of the configuration gives them.
-    """
-
-    idle_targets: list[str] = field(default_factory=list)
-    idle_ignores: list[str] = field(default_factory=list)
-    quantized: list[str] = field(default_factory=list)
-    left: list[str] = field(default_factory=list)
-    unmet: list[str] = field(default_factory=list)
-
-
 def read_declared(settings: Mapping[str, object]) -> Declared:
     """What a configuration of GPTQ, AWQ, compressed-tensors, ModelOpt, bitsandbytes or float8 says of modules."""
     ignores = [read(text) for key, read in _IGNORES.items() for text in _texts_in(settings.get(key))]
@@ -155,8 +136,8 @@ def read_declared(settings: Mapping[str, object]) -> Declared:
 
 def departures(
     said: Declared, layers: Mapping[str, PackedLayer], floats: Collection[str], modules: Collection[str]
-) -> Departures:
-    """Where the tensors depart from what is declared.
+) -> dict[str, list[str]]:
+    """Where the tensors depart from what is declared, by the field of ``CheckpointFacts`` that counts it.
 
     Args:
         said: What the configuration says.
@@ -164,26 +145,26 @@ def departures(
         floats: Modules whose matrices are stored in float.
         modules: All modules, those that hold others among them.
     """
-    if not layers:
-        return Departures()
-    found = Departures()
     ignored, named = NamedModules(said.ignores), NamedModules([scheme.pattern for scheme in said.schemes])
     schemes = {scheme.pattern.text: scheme for scheme in reversed(said.schemes)}
-    spelled = {each for name in modules for each in _spellings(name)}
-    found.idle_targets.extend(named.idle(spelled))
-    found.idle_ignores.extend(ignored.idle(spelled))
+    spelled = {each for name in modules for each in _spellings(name)} if layers else set()
+    quantized, unmet, left = list[str](), list[str](), list[str]()
     for name, layer in layers.items():
         pattern = named.first(name)
         scheme = schemes[pattern.text] if pattern is not None else None
         if scheme is None and ignored.first(name) is not None:
-            found.quantized.append(name)
+            quantized.append(name)
         elif not _is_met(scheme, layer):
-            found.unmet.append(name)
-    if said.is_complete and ignored.is_known:
-        found.left.extend(
-            name for name in floats if role_of(f"{name}.weight") in _LINEAR and ignored.first(name) is None
-        )
-    return found
+            unmet.append(name)
+    if layers and said.is_complete and ignored.is_known:
+        left = [name for name in floats if role_of(f"{name}.weight") in _LINEAR and ignored.first(name) is None]
+    return {
+        "idle_targets": named.idle(spelled) if layers else [],
+        "idle_ignores": ignored.idle(spelled) if layers else [],
+        "declared_float": quantized,
+        "declared_quantized": left,
+        "unmet_overrides": unmet,
+    }
 
 
 class NamedModules:

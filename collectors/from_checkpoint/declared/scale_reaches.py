@@ -6,8 +6,9 @@ average over all directions of u. Inputs of down are products of two such layers
 and says whether a stored scale can be of this network at all.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from math import isfinite
 
 import numpy as np
 
@@ -49,53 +50,54 @@ class Size:
     middle: float = np.nan
 
 
-@dataclass(frozen=True)
-class Reaches:
-    """How far scales reach, by the name of their tensor's layer and kind.
+def reach_facts(pair: Pair) -> dict[str, object]:
+    """Fields of ``CheckpointFacts``; none where the configuration asks for no stored scales, or weights tell nothing.
 
-    Attributes:
-        usual: Largest value with a code, over the usual size.
-        most: The same over what no value exceeds; for codes of integers, whose steps widen with it.
-        steps: Deviation of the median channel in steps of the code; for codes of integers.
+    A reach is the largest value with a code over the usual size, and an excess the same over what no value exceeds. Of
+    integers, whose steps widen with the reach, steps are the deviation of the median channel in steps of the code.
     """
-
-    usual: Mapping[str, float] = field(default_factory=dict)
-    most: Mapping[str, float] = field(default_factory=dict)
-    steps: Mapping[str, float] = field(default_factory=dict)
-
-
-def cache_reaches(pair: Pair) -> Reaches:
-    """Of the scales of keys and values; empty where the configuration asks for none, or the weights tell nothing."""
-    asked = asked_cache(pair.quantized.settings)
-    if asked is None or asked not in LARGEST:
-        return Reaches()
-    usual, most, steps = {}, {}, {}
-    for block in _blocks_with_norms(pair):
+    blocks = [*_blocks_with_norms(pair)]
+    asked = asked_cache(pair.quantized.settings) or ""
+    code = LARGEST.get(asked, 0.0)
+    reach: dict[str, float] = {}
+    excess: dict[str, float] = {}
+    steps: dict[str, float] = {}
+    for block in blocks if code else ():
         for kind, size in block.caches():
             stored = cache_scale(block.own_name(_ATTENTION), kind, pair.quantized.tensors)
             if stored is None or not size.usual > 0:
                 continue
             name = f"{block.own_name(_ATTENTION)}{kind}_scale"
-            reach = float(stored.max()) * LARGEST[asked]
-            usual[name] = reach / size.usual
+            reach[name] = float(stored.max()) * code / size.usual
             if asked.startswith("int"):
-                most[name] = reach / size.most
+                excess[name] = float(stored.max()) * code / size.most
                 steps[name] = size.middle / float(stored.max())
-    return Reaches(usual, most, steps)
+    return {
+        **_extreme("cache_reach", reach, -1),
+        **_extreme("cache_excess", excess, 1),
+        **_extreme("cache_steps", steps, -1),
+        **_extreme("input_reach", _input_reaches(blocks, pair), -1),
+    }
 
 
-def input_reaches(pair: Pair) -> Reaches:
-    """Of the scales of the inputs of layers; empty where none are stored, or the weights tell nothing."""
-    asked = asked_inputs(pair.quantized.settings)
-    if asked is None or asked not in LARGEST:
-        return Reaches()
-    usual = {}
-    for block in _blocks_with_norms(pair):
+def _extreme(name: str, found: Mapping[str, float], sign: int) -> dict[str, object]:
+    """The largest figure, or with a sign of -1 the smallest, and which scale has it."""
+    known = [scale for scale in found if isfinite(found[scale])]
+    if not known:
+        return {}
+    worst = max(known, key=lambda scale: sign * found[scale])
+    return {name: found[worst], f"{name}_scale": worst}
+
+
+def _input_reaches(blocks: Iterable["_Block"], pair: Pair) -> dict[str, float]:
+    """Of the scales of the inputs of layers, by their names."""
+    code, found = LARGEST.get(asked_inputs(pair.quantized.settings) or "", 0.0), {}
+    for block in blocks if code else ():
         for layer, size in block.inputs():
             stored = pair.quantized.tensors.get(f"{layer}.input_scale")
             if stored is not None and stored.is_float and stored.size == 1 and size.usual > 0:
-                usual[f"{layer}.input_scale"] = float(stored.floats().ravel()[0]) * LARGEST[asked] / size.usual
-    return Reaches(usual)
+                found[f"{layer}.input_scale"] = float(stored.floats().ravel()[0]) * code / size.usual
+    return found
 
 
 def asked_inputs(settings: Mapping[str, object]) -> str | None:

@@ -4,7 +4,7 @@ Those of the cache are held against what the configuration asks for."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from quantmedic.collectors.from_checkpoint.safetensors_file import Stored, Values, natural_order
 
@@ -26,43 +26,35 @@ INVERSE_SCALE = "input_global_scale"
 INPUT_SCALES = ("input_scale", INVERSE_SCALE, "act_scale", "activation_scale")
 
 
-@dataclass(frozen=True)
-class KvScales:
-    """What was found of the scales of the cache.
+def kv_facts(settings: Mapping[str, object], names: Iterable[str], tensors: Mapping[str, Stored]) -> dict[str, object]:
+    """Fields of ``CheckpointFacts`` on the scales of the cache; none where no stored ones are asked for.
 
-    Attributes:
-        asked: Type of codes that the configuration asks for; None where it asks for none, or for scales while running.
-        blocks: Attention layers.
-        missing: Those without a scale of K or of V, in order.
-        of_one: Those whose scales are both 1, as they are where nothing was calibrated.
-    """
-
-    asked: str | None = None
-    blocks: int = 0
-    missing: list[str] = field(default_factory=list)
-    of_one: list[str] = field(default_factory=list)
-
-
-def kv_scales(settings: Mapping[str, object], names: Iterable[str], tensors: Mapping[str, Stored]) -> KvScales:
-    """Scales of the cache in a quantized checkpoint.
+    Blocks whose scales of K and V are both 1 are counted, as they are where nothing was calibrated.
 
     Args:
-        settings: Its configuration of the quantization.
-        names: Names of all weights, in the quantized checkpoint.
+        settings: Configuration of the quantized checkpoint.
+        names: Names of all its weights.
         tensors: Its tensors.
     """
     asked = asked_cache(settings)
-    if asked is None:
-        return KvScales()
     makers = {match[1] or "": match[2] for name in names if (match := _KEYS.fullmatch(name))}
-    found = KvScales(asked, len(makers))
+    if asked is None or not makers:
+        return {}
+    missing, of_one = [], 0
     for block, maker in sorted(makers.items()):
-        scales = [_scale_of(block, kind, tensors) for kind in (_LATENT_KINDS if maker in _LATENT else _NAMES)]
-        if None in scales:
-            found.missing.append(block.rstrip("."))
-        elif asked not in _CLAMPED and all(scale == 1.0 for scale in scales):
-            found.of_one.append(block.rstrip("."))
-    return found
+        kinds = _LATENT_KINDS if maker in _LATENT else tuple(_NAMES)
+        scales = [cache_scale(block, kind, tensors) for kind in kinds]
+        if any(scale is None for scale in scales):
+            missing.append(block.rstrip("."))
+        elif asked not in _CLAMPED and all(scale is not None and scale.max() == 1.0 for scale in scales):
+            of_one += 1
+    return {
+        "kv_cache": asked,
+        "kv_blocks": len(makers),
+        "kv_of_one": of_one,
+        "kv_missing": len(missing),
+        "first_kv_missing": next(iter(missing), None),
+    }
 
 
 def asked_cache(settings: Mapping[str, object]) -> str | None:
@@ -77,12 +69,6 @@ def asked_cache(settings: Mapping[str, object]) -> str | None:
 def code_type(scheme: Mapping[str, object]) -> str:
     """Type of the codes of a scheme of compressed-tensors, such as int8."""
     return f"{scheme.get('type') or 'int'}{scheme.get('num_bits') or 8}"
-
-
-def _scale_of(block: str, kind: str, tensors: Mapping[str, Stored]) -> float | None:
-    """The scale of a block: one number, or the largest of one per head."""
-    found = cache_scale(block, kind, tensors)
-    return None if found is None else float(found.max())
 
 
 def cache_scale(block: str, kind: str, tensors: Mapping[str, Stored]) -> Values | None:

@@ -28,7 +28,7 @@ _POWERS = np.array((1, 3, 9, 27, 81), np.uint8)
 _HALF, _QUARTER = np.float32(0.5), np.float32(0.25)
 Points = NDArray[np.int8]
 #: Types by their number: name, weights of a block, bytes of a block.
-_TYPES: Mapping[int, tuple[str, int, int]] = {
+TYPES: Mapping[int, tuple[str, int, int]] = {
     0: ("F32", 1, 4), 1: ("F16", 1, 2), 2: ("Q4_0", 32, 18), 3: ("Q4_1", 32, 20), 6: ("Q5_0", 32, 22),
     7: ("Q5_1", 32, 24), 8: ("Q8_0", 32, 34), 9: ("Q8_1", 32, 40), 10: ("Q2_K", 256, 84), 11: ("Q3_K", 256, 110),
     12: ("Q4_K", 256, 144), 13: ("Q5_K", 256, 176), 14: ("Q6_K", 256, 210), 15: ("Q8_K", 256, 292),
@@ -39,7 +39,7 @@ _TYPES: Mapping[int, tuple[str, int, int]] = {
     39: ("MXFP4", 32, 17), 40: ("NVFP4", 64, 36), 41: ("Q1_0", 128, 18),
 }  # fmt: skip
 #: Weights and bytes of a block, by the name of the type.
-BLOCKS: Mapping[str, tuple[int, int]] = {name: (length, size) for name, length, size in _TYPES.values()}
+BLOCKS: Mapping[str, tuple[int, int]] = {name: (length, size) for name, length, size in TYPES.values()}
 #: Numbers of the codes of IQ4_NL and IQ4_XS, and twice those of MXFP4, which are floats of four bits.
 _UNEVEN = np.array((-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113), np.int8)
 _FOUR_BIT_FLOATS = np.array((0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12), np.int8)
@@ -188,25 +188,6 @@ def _tq2_0(blocks: Bytes) -> Unpacked:
     return Unpacked(codes.reshape(len(blocks), -1).astype(np.int8) - np.int8(1), read_halves(blocks, 64), None)
 
 
-#: Types that are read, by name.
-LATTICE_TYPES: Mapping[str, BlockType] = {
-    "IQ1_S": BlockType(1, 32, True, _iq1_s, even=False),
-    "IQ1_M": BlockType(1, 16, True, _iq1_m, even=False),
-    "IQ2_XXS": BlockType(2, 32, True, _iq2_xxs, even=False),
-    "IQ2_XS": BlockType(2, 16, True, _iq2_xs, even=False),
-    "IQ2_S": BlockType(2, 16, True, _iq2_s, even=False),
-    "IQ3_XXS": BlockType(3, 32, True, _iq3_xxs, even=False),
-    "IQ3_S": BlockType(3, 32, True, _iq3_s, even=False),
-    "TQ1_0": BlockType(2, 256, True, _tq1_0, even=False),
-    "TQ2_0": BlockType(2, 256, True, _tq2_0, even=False),
-}
-
-
-def type_name(number: int) -> str | None:
-    """Name of a type; None where it is not known."""
-    return _TYPES[number][0] if number in _TYPES else None
-
-
 def _fields(packed: Bytes, bits: int, run: int) -> Bytes:
     """Fields of each byte ``[blocks, fields]``, the lowest first: those of ``run`` bytes in a row follow each other."""
     shifts = np.arange(0, 8, bits, dtype=np.uint8).reshape(1, 1, -1, 1)
@@ -324,5 +305,13 @@ BLOCK_TYPES: Mapping[str, BlockType] = {
     "IQ4_XS": BlockType(4, 32, True, _iq4_xs, even=False),
     "MXFP4": BlockType(4, 32, True, _mxfp4, even=False),
     "NVFP4": BlockType(4, 16, True, _nvfp4, even=False),
-    **LATTICE_TYPES,
+    "IQ1_S": BlockType(1, 32, True, _iq1_s, even=False),
+    "IQ1_M": BlockType(1, 16, True, _iq1_m, even=False),
+    "IQ2_XXS": BlockType(2, 32, True, _iq2_xxs, even=False),
+    "IQ2_XS": BlockType(2, 16, True, _iq2_xs, even=False),
+    "IQ2_S": BlockType(2, 16, True, _iq2_s, even=False),
+    "IQ3_XXS": BlockType(3, 32, True, _iq3_xxs, even=False),
+    "IQ3_S": BlockType(3, 32, True, _iq3_s, even=False),
+    "TQ1_0": BlockType(2, 256, True, _tq1_0, even=False),
+    "TQ2_0": BlockType(2, 256, True, _tq2_0, even=False),
 }

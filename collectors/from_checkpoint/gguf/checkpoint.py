@@ -17,7 +17,6 @@ from quantmedic.collectors.data.arrays import Array
 from quantmedic.collectors.from_checkpoint.gguf.blocks import BLOCK_TYPES, BLOCKS, FLOAT_TYPES, INTEGER_TYPES, BlockType
 from quantmedic.collectors.from_checkpoint.gguf.container import (
     SUFFIX,
-    GgufTensor,
     Value,
     open_gguf_files,
     stored_bytes,
@@ -73,6 +72,8 @@ _INSIDE: Mapping[str, tuple[str, ...]] = {
 _REORDERED = frozenset(
     ("llama", "mistral3", "granite", "granitemoe", "olmo", "smollm3", "arcee", "minicpm", "nanbeige")
 )
+#: Keys of their numbers of heads, behind that of the architecture.
+_HEADS = {"attn_q": "attention.head_count", "attn_k": "attention.head_count_kv"}
 #: Architectures whose norms the converter adds 1 to; norms of state-space layers are left as they are.
 _SHIFTED = frozenset(("gemma", "gemma2", "gemma3", "nemotron", "qwen3next", "qwen35", "qwen35moe"))
 
@@ -145,30 +146,30 @@ def open_gguf(
     Raises:
         ModelError: A file is missing or damaged, or two tensors have one name.
     """
-    model = open_gguf_files(path)
+    metadata, described = open_gguf_files(path)
     tensors: dict[str, Stored] = {}
     layers: dict[str, PackedLayer] = {}
     refused: dict[str, str] = {}
-    for tensor, own in ((part, whole.name) for whole in model.tensors for part in _experts(whole)):
+    for tensor, own in ((part, whole.name) for whole in described for part in _experts(whole)):
         name = _own_name(tensor.name, floats, tensors)
         base = name.removesuffix("weight").removesuffix(".")
         try:
-            order = _row_order(tensor, model.metadata) if name != tensor.name else None
-            if tensor.kind in (*FLOAT_TYPES, *INTEGER_TYPES):
-                tensors[name] = _plain_tensor(name, tensor, order, model.metadata)
+            order = _row_order(tensor, metadata) if name != tensor.name else None
+            if tensor.dtype in (*FLOAT_TYPES, *INTEGER_TYPES):
+                tensors[name] = _plain_tensor(name, tensor, order, metadata)
             else:
                 tensors[f"{base}.weight"] = Stored(
-                    name, tensor.path, "U8", (stored_bytes(tensor.kind, tensor.shape),), tensor.offset
+                    name, tensor.path, "U8", (stored_bytes(tensor.dtype, tensor.shape),), tensor.offset
                 )
                 layers[base] = _layer(own.removesuffix(".weight"), tensor, order)
         except UnreadableLayerError as why:
             refused[base] = str(why)
     if not tensors and not refused:
         raise ModelError("the file holds no tensors", where=str(path), help="give the file with the weights")
-    return Checkpoint(path, model.files, tensors), layers, refused
+    return Checkpoint(path, tensors), layers, refused
 
 
-def _experts(tensor: GgufTensor) -> Iterator[GgufTensor]:
+def _experts(tensor: Stored) -> Iterator[Stored]:
     """One tensor for each expert, where the first axis counts them."""
     base, _, ending = tensor.name.rpartition(".")
     if not base.endswith("_exps") or len(tensor.shape) != 3 or tensor.shape[0] > _MAX_EXPERTS:
@@ -176,23 +177,24 @@ def _experts(tensor: GgufTensor) -> Iterator[GgufTensor]:
         return
     shape = tensor.shape[1:]
     for number in range(tensor.shape[0]):
-        offset = tensor.offset + number * stored_bytes(tensor.kind, shape)
+        offset = tensor.offset + number * stored_bytes(tensor.dtype, shape)
         yield replace(tensor, name=f"{base}.{number}.{ending}", shape=shape, offset=offset)
 
 
 def _own_name(name: str, floats: Collection[str] | None, taken: Mapping[str, Stored]) -> str:
-    found = None if floats is None else hugging_face_name(name, floats)
+    """That of the float tensor it was made from, where there is one of a known name."""
+    found = next((full for full in _possible_names(name) if full in (floats or ())), None)
     return name if found is None or found in taken else found
 
 
-def _row_order(tensor: GgufTensor, metadata: Mapping[str, Value]) -> Integers | None:
+def _row_order(tensor: Stored, metadata: Mapping[str, Value]) -> Integers | None:
     """Row of the file by row of Hugging Face: the halves of a head stand there in pairs.
 
     Raises:
         UnreadableLayerError: The number of heads is not stated, or does not fit.
     """
-    architecture = metadata.get("general.architecture")
-    key = reordered_heads(tensor.name, architecture)
+    architecture, block = metadata.get("general.architecture"), _BLOCK.fullmatch(tensor.name)
+    key = _HEADS.get(block.group(2)) if block is not None and architecture in _REORDERED else None
     if key is None:
         return None
     both = metadata.get(f"{architecture}.attention.head_count")
@@ -202,36 +204,37 @@ def _row_order(tensor: GgufTensor, metadata: Mapping[str, Value]) -> Integers | 
     return np.arange(rows).reshape(heads, -1, 2).swapaxes(1, 2).ravel()
 
 
-def _plain_tensor(name: str, tensor: GgufTensor, order: Integers | None, metadata: Mapping[str, Value]) -> Stored:
-    is_shifted = name != tensor.name and has_shifted_norm(tensor.name, metadata.get("general.architecture"))
+def _plain_tensor(name: str, tensor: Stored, order: Integers | None, metadata: Mapping[str, Value]) -> Stored:
+    is_norm = tensor.name.endswith("norm.weight") and "ssm_" not in tensor.name
+    is_shifted = name != tensor.name and is_norm and metadata.get("general.architecture") in _SHIFTED
     shift = 1.0 if is_shifted else 0.0
-    return _Moved(name, tensor.path, tensor.kind, tensor.shape, tensor.offset, order, shift)
+    return _Moved(name, tensor.path, tensor.dtype, tensor.shape, tensor.offset, order, shift)
 
 
-def _layer(name: str, tensor: GgufTensor, order: Integers | None) -> PackedLayer:
+def _layer(name: str, tensor: Stored, order: Integers | None) -> PackedLayer:
     """A layer whose rows are those of the first axis.
 
     Raises:
         UnreadableLayerError: Its type is not read, or it has one axis.
     """
-    kind = BLOCK_TYPES.get(tensor.kind)
+    kind = BLOCK_TYPES.get(tensor.dtype)
     if kind is None:
-        raise UnreadableLayerError(f"its type {tensor.kind} is not read, only {', '.join(BLOCK_TYPES)}")
-    require(len(tensor.shape) > 1, f"{tensor.kind} of one axis, which is no layer")
+        raise UnreadableLayerError(f"its type {tensor.dtype} is not read, only {', '.join(BLOCK_TYPES)}")
+    require(len(tensor.shape) > 1, f"{tensor.dtype} of one axis, which is no layer")
     outputs, inputs = tensor.shape[0], prod(tensor.shape[1:])
-    row_bytes = stored_bytes(tensor.kind, (inputs,))
+    row_bytes = stored_bytes(tensor.dtype, (inputs,))
     stored = _Moved(name, tensor.path, "U8", (outputs, row_bytes), tensor.offset, order)
     groups = inputs // kind.group
     starts = even_groups(inputs, groups)
     return PackedLayer(
         name=name,
-        format=f"gguf {tensor.kind.lower()}",
+        format=f"gguf {tensor.dtype.lower()}",
         shape=(outputs, inputs),
         bits=kind.bits,
         groups=groups,
         signed=kind.signed,
         even=kind.even,
-        read=partial(_read_blocks, stored, kind, BLOCKS[tensor.kind][1], starts),
+        read=partial(_read_blocks, stored, kind, BLOCKS[tensor.dtype][1], starts),
     )
 
 
@@ -251,11 +254,6 @@ def _read_blocks(stored: Stored, kind: BlockType, size: int, starts: Integers, r
     return _GgufBlock(codes, scale, zero, starts, factor=factor, offset=offset)
 
 
-def hugging_face_name(name: str, floats: Collection[str]) -> str | None:
-    """The float tensor that a tensor of llama.cpp was made from; None where there is none of a known name."""
-    return next((full for full in _possible_names(name) if full in floats), None)
-
-
 def _possible_names(name: str) -> list[str]:
     block = _BLOCK.fullmatch(name)
     if block is None:
@@ -267,16 +265,3 @@ def _possible_names(name: str) -> list[str]:
         key, index = expert.groups() if expert else (part, "")
         own = [f"layers.{number}.{one.format(index)}.{ending}" for one in _INSIDE.get(key, ())]
     return [prefix + one for one in own for prefix in _PREFIXES]
-
-
-def reordered_heads(name: str, architecture: object) -> str | None:
-    """Key of the number of heads by which the rows of a tensor are reordered, behind that of the architecture."""
-    block = _BLOCK.fullmatch(name)
-    if block is None or architecture not in _REORDERED:
-        return None
-    return {"attn_q": "attention.head_count", "attn_k": "attention.head_count_kv"}.get(block.group(2))
-
-
-def has_shifted_norm(name: str, architecture: object) -> bool:
-    """The tensor is a norm that is stored with 1 added to it."""
-    return architecture in _SHIFTED and name.endswith("norm.weight") and "ssm_" not in name

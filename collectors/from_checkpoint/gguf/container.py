@@ -8,11 +8,12 @@ import mmap
 import re
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from math import prod
 from pathlib import Path
 
-from quantmedic.collectors.from_checkpoint.gguf.blocks import BLOCKS, type_name
+from quantmedic.collectors.from_checkpoint.gguf.blocks import BLOCKS, TYPES
+from quantmedic.collectors.from_checkpoint.safetensors_file import Stored
 from quantmedic.engine.errors import ModelError
 from quantmedic.engine.reading_limits import TEXT_BYTES
 
@@ -33,38 +34,12 @@ _PLAIN: Mapping[int, str] = {
 Value = int | float | bool | str
 
 
-@dataclass(frozen=True)
-class GgufTensor:
-    """One tensor, described without reading it.
-
-    Attributes:
-        kind: Its type as llama.cpp calls it, such as Q4_K.
-        shape: The longest axis of memory last, as numpy has it.
-        offset: First byte in the file.
-    """
-
-    name: str
-    path: Path
-    kind: str
-    shape: tuple[int, ...]
-    offset: int
-
-
-@dataclass(frozen=True)
-class GgufModel:
-    """All files of one model.
-
-    Attributes:
-        metadata: Plain values and strings of the first file, by key.
-    """
-
-    files: tuple[Path, ...]
-    metadata: Mapping[str, Value]
-    tensors: tuple[GgufTensor, ...]
-
-
-def open_gguf_files(path: Path) -> GgufModel:
+def open_gguf_files(path: Path) -> tuple[Mapping[str, Value], tuple[Stored, ...]]:
     """Describe a file, and those beside it that the same model is split into.
+
+    Returns:
+        Plain values and strings of the metadata of the first file, by key, and the tensors of all; the type of a tensor
+        is as llama.cpp calls it, such as Q4_K.
 
     Raises:
         ModelError: A file is missing or damaged, of an unknown version, or holds a tensor of an unknown type; or two
@@ -73,7 +48,7 @@ def open_gguf_files(path: Path) -> GgufModel:
     """
     files = _split_files(path)
     opened = [_read_file(file) for file in files]
-    tensors: dict[str, GgufTensor] = {}
+    tensors: dict[str, Stored] = {}
     for _, found in opened:
         for tensor in found:
             if tensor.name in tensors:
@@ -85,7 +60,7 @@ def open_gguf_files(path: Path) -> GgufModel:
             tensors[tensor.name] = tensor
     metadata = opened[0][0]
     _check_split(path, metadata, len(files), len(tensors))
-    return GgufModel(files, metadata, tuple(tensors.values()))
+    return metadata, tuple(tensors.values())
 
 
 def _split_files(path: Path) -> tuple[Path, ...]:
@@ -122,7 +97,7 @@ def _check_split(path: Path, metadata: Mapping[str, Value], files: int, tensors:
             )
 
 
-def _read_file(path: Path) -> tuple[dict[str, Value], list[GgufTensor]]:
+def _read_file(path: Path) -> tuple[dict[str, Value], list[Stored]]:
     try:
         size = path.stat().st_size
         if not size:
@@ -139,7 +114,7 @@ class _Header:
     def __init__(self, path: Path, data: mmap.mmap, size: int) -> None:
         self._path, self._data, self._size, self._place = path, data, size, 0
 
-    def describe(self) -> tuple[dict[str, Value], list[GgufTensor]]:
+    def describe(self) -> tuple[dict[str, Value], list[Stored]]:
         """Metadata and tensors."""
         if self._take(len(_MAGIC)) != _MAGIC:
             raise ValueError("it does not start with GGUF")
@@ -214,27 +189,26 @@ class _Header:
         for _ in range(count):
             self._skip(self._number("Q"))
 
-    def _tensor(self) -> GgufTensor:
+    def _tensor(self) -> Stored:
         name = self._string(_NAME_BYTES)
         dimensions = self._number("I")
         if not 0 < dimensions <= _MAX_DIMENSIONS:
             raise ValueError(f"tensor {name} has {dimensions} dimensions")
         shape = tuple(self._number("Q") for _ in range(dimensions))[::-1]
         number, offset = self._number("I"), self._number("Q")
-        kind = type_name(number)
-        if kind is None:
+        if number not in TYPES:
             raise ValueError(f"tensor {name} is of the unknown type {number}")
-        return GgufTensor(name, self._path, kind, shape, offset)
+        return Stored(name, self._path, TYPES[number][0], shape, offset)
 
-    def _with_place(self, tensor: GgufTensor, start: int) -> GgufTensor:
+    def _with_place(self, tensor: Stored, start: int) -> Stored:
         """The tensor with its place in the file, which holds all of it."""
-        size = stored_bytes(tensor.kind, tensor.shape)
+        size = stored_bytes(tensor.dtype, tensor.shape)
         if not size:
             raise ValueError(f"tensor {tensor.name} has no elements")
         offset = start + tensor.offset
         if offset + size > self._size:
             raise ValueError(f"tensor {tensor.name} takes bytes {offset} to {offset + size}, the file has {self._size}")
-        return GgufTensor(tensor.name, tensor.path, tensor.kind, tensor.shape, offset)
+        return replace(tensor, offset=offset)
 
 
 def stored_bytes(kind: str, shape: tuple[int, ...]) -> int:

@@ -1,6 +1,7 @@
 """Layers whose stored weights are those of another layer of the float checkpoint."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
 
 import numpy as np
 
@@ -17,6 +18,8 @@ _ROWS, _COLUMNS = 8, 256
 _MOST = 256
 #: Shape of float weights.
 Shape = tuple[int, ...]
+#: Gives a corner of a float tensor, by its name.
+Corner = Callable[[str], Values]
 
 
 def with_twins(found: Sequence[Layer], facts: Sequence[WeightFacts], pair: Pair) -> list[WeightFacts]:
@@ -28,8 +31,8 @@ def with_twins(found: Sequence[Layer], facts: Sequence[WeightFacts], pair: Pair)
     others: dict[Shape, list[str]] = {}
     for layer in found:
         others.setdefault(pair.floats.tensors[layer.name].shape, []).append(layer.name)
-    rows = _FloatRows(pair)
-    twins = {layer.name: _twin_of(layer, pair, others, rows) for layer in found if layer.name in names}
+    corner_of = cache(partial(_corner_of, pair))  # each is read once
+    twins = {layer.name: _twin_of(layer, pair, others, corner_of) for layer in found if layer.name in names}
     exchanges = _exchanges(twins, [layer.name for layer in found])
     return [
         own.model_copy(update=twins[layer.name] | exchanges[layer.name]) if layer.name in names else own
@@ -81,39 +84,23 @@ def _is_strange(own: WeightFacts) -> bool:
     return kept is not None and kept < ALIKE_ROUNDED
 
 
-class _FloatRows:
-    """Corners of float weights, each read once."""
-
-    def __init__(self, pair: Pair) -> None:
-        """Nothing is read yet."""
-        self._pair = pair
-        self._known: dict[str, Values] = {}
-
-    def corner_of(self, name: str) -> Values:
-        """Corner ``[rows, inputs]`` of a tensor."""
-        if name not in self._known:
-            tensor = self._pair.floats.tensors[name]
-            count = min(tensor.shape[0], _ROWS)
-            values = tensor.floats(slice(0, count)).reshape(count, -1)
-            self._known[name] = np.ascontiguousarray(values[:, :_COLUMNS])
-        return self._known[name]
+def _corner_of(pair: Pair, name: str) -> Values:
+    """Corner ``[rows, inputs]`` of a float tensor."""
+    tensor = pair.floats.tensors[name]
+    count = min(tensor.shape[0], _ROWS)
+    return np.ascontiguousarray(tensor.floats(slice(0, count)).reshape(count, -1)[:, :_COLUMNS])
 
 
-def _twin_of(layer: Layer, pair: Pair, others: Mapping[Shape, Sequence[str]], rows: _FloatRows) -> dict[str, object]:
+def _twin_of(layer: Layer, pair: Pair, others: Mapping[Shape, Sequence[str]], corner_of: Corner) -> dict[str, object]:
     stored = _stored_rows(layer, pair)
-    own = rows.corner_of(layer.name)
+    own = corner_of(layer.name)
     if stored is None or stored.shape != own.shape:
         return {}
     names = [name for name in others[pair.floats.tensors[layer.name].shape] if name != layer.name]
-    best, name = max(_cosines(stored, names, rows), default=(0.0, ""))
+    best, name = max(((cosine(stored, corner_of(name)), name) for name in names), default=(0.0, ""))
     if best <= ALIKE or cosine(stored, own) >= ALIKE:
         return {}
     return {"twin": name.removesuffix(".weight"), "twin_similarity": best}
-
-
-def _cosines(stored: Values, names: Sequence[str], rows: _FloatRows) -> Iterator[tuple[float, str]]:
-    for name in names:
-        yield cosine(stored, rows.corner_of(name)), name
 
 
 def _stored_rows(layer: Layer, pair: Pair) -> Values | None:

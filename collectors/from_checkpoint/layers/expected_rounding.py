@@ -35,23 +35,8 @@ class Steps:
     span: tuple[float, float] | None = None
 
 
-@dataclass(frozen=True)
-class Expected:
-    """What rounding to nearest leaves, and what is left of the stored weights, of the same output channels.
-
-    Attributes:
-        similarity: Cosine of the float weights and of themselves rounded.
-        gain_db: How much more of them that leaves than is stored, in dB; None where either is exact.
-        lost_inputs: Share of the input channels of which less than half is stored; None where there are few outputs.
-    """
-
-    similarity: float
-    gain_db: float | None
-    lost_inputs: float | None
-
-
-def expected_rounding(x: Values, y: Values, steps: Steps) -> Expected:
-    """Hold stored weights against what rounding to nearest would have stored.
+def expected_rounding(x: Values, y: Values, steps: Steps) -> dict[str, float | None]:
+    """Hold stored weights against what rounding to nearest would have stored: fields of ``WeightFacts``.
 
     Args:
         x: Float weights of some output channels ``[rows, inputs]``, with gains that were folded into the stored ones.
@@ -59,10 +44,15 @@ def expected_rounding(x: Values, y: Values, steps: Steps) -> Expected:
         steps: Their grid.
     """
     rounded = round_to_nearest(x, steps)
-    return Expected(cosine(rounded, x), _rounding_gain_db(x, rounded, y), _rounding_loss(x, y))
+    return {
+        "grid_similarity": cosine(rounded, x),
+        "grid_gain_db": _rounding_gain_db(x, rounded, y),
+        "lost_inputs": _rounding_loss(x, y),
+    }
 
 
 def _rounding_gain_db(x: Values, rounded: Values, y: Values) -> float | None:
+    """How much more rounding leaves than is stored, in dB; None where either is exact."""
     power = float(power_of(x).sum())
     best, own = (known_sqnr_db(power, float(power_of(z - x).sum())) for z in (rounded, y))
     if best is None or own is None or not np.isfinite([best, own]).all():
@@ -117,6 +107,7 @@ def _span_of_groups(x: Values, steps: Steps) -> tuple[Floats, Floats]:
 
 
 def _rounding_loss(x: Values, y: Values) -> float | None:
+    """Share of the input channels of which less than half is stored; None where there are few outputs."""
     if len(x) < _MIN_ROWS:
         return None
     tops = np.abs(x).max(axis=0)

@@ -16,7 +16,7 @@ from quantmedic.collectors.from_checkpoint.layers.input_gains import (
     explained_changes,
     with_left_inputs,
 )
-from quantmedic.collectors.from_checkpoint.layers.norms import doubles_of, has_offset_norms, misfolded_norms
+from quantmedic.collectors.from_checkpoint.layers.norms import doubles_of, has_offset_norms, is_misfolded
 from quantmedic.collectors.from_checkpoint.layers.output_gains import SPREAD, with_left_gains
 from quantmedic.collectors.from_checkpoint.safetensors_file import Stored
 from quantmedic.collectors.from_checkpoint.tensor_roles import module_around
@@ -55,12 +55,13 @@ def gain_changes(found: Sequence[Layer], pair: Pair) -> GainChanges:
     facts = with_left_gains([layer.facts for layer in found], [layer.gains for layer in found], altered)
     vectors = [(name, tensors[name], _twin(name, pair)) for name in pair.altered if len(tensors[name].shape) == 1]
     has_offset = has_offset_norms(pair.floats.config)
-    misfolded = misfolded_norms(vectors, {layer.name: layer.gains.inputs for layer in found}, has_offset=has_offset)
     offset = None if has_offset is None else float(has_offset)
-    changes = [
-        NormChange(name, doubles_of(before), doubles_of(after), offset, name in misfolded)
-        for name, before, after in vectors
-    ]
+    changes = []
+    for name, before, after in vectors:
+        both = doubles_of(before), doubles_of(after)
+        is_other = is_misfolded(*both, _gains_behind(name, found), has_offset=has_offset)
+        changes.append(NormChange(name, *both, offset, is_other))
+    misfolded = [change.name for change in changes if change.is_misfolded]
     readers = [
         Reader(layer.name, len(layer.gains.columns) or prod(tensors[layer.name].shape[1:]), weight, layer.gains)
         for layer, weight in zip(found, facts, strict=True)
@@ -76,6 +77,12 @@ def gain_changes(found: Sequence[Layer], pair: Pair) -> GainChanges:
         [name for name in pair.altered if name not in settled],
         [*_unscaled_biases(found, facts, pair), *_unscaled_norm_biases(explained, pair)],
     )
+
+
+def _gains_behind(norm: str, found: Sequence[Layer]) -> list[Floats]:
+    """Gains of the inputs of layers in the same block, which has the name of the norm but for its last part."""
+    block = f"{module_around(norm)}."
+    return [np.asarray(each.gains.inputs) for each in found if each.gains.inputs and each.name.startswith(block)]
 
 
 def _twin(name: str, pair: Pair) -> Stored:

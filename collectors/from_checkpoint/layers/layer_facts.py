@@ -13,6 +13,7 @@ import numpy as np
 from quantmedic.collectors.from_checkpoint.layers.expected_rounding import Steps, expected_rounding, moved_share
 from quantmedic.collectors.from_checkpoint.layers.layer_probes import (
     GAIN_ROWS,
+    Gains,
     better_reading,
     gains_of_values,
     packed_gains,
@@ -80,20 +81,25 @@ def measure_packed(layer: PackedLayer, source: Source, workers: Executor) -> Mea
     quantizer = _packed_quantizer(layer, totals)
     similar = totals.cosine if totals.cosine > CERTAIN else probed_similarity(layer, source, totals.cosine)
     found = totals.facts(quantizer.scale) | _beside_rounding(source, stored, layer.shape, gains.columns, quantizer)
-    reading = better_reading(layer, source)
-    if reading is not None:
-        found |= {"reading_gain_db": reading.gain_db, "better_reading": reading.name}
+    found |= better_reading(layer, source)
     if layer.block_scales is not None:
         found |= {**end_shares(layer.block_scales), "lacks_global_scale": layer.lacks_global_scale}
     if not layer.even:
         found |= dict.fromkeys((*_NEEDS_STEP, "rounding_mean_steps", "grid_gain_db"))
     found |= {
-        "similarity": similar,
-        "similarity_kept": _share_kept(similar, found),
         "found_as": "same" if similar > ALIKE_ROUNDED else "other",
         "format": layer.format,
         "quantizer": quantizer,
         "group_size": layer.group_size,
+    }
+    return _measured(found, similar, totals, gains)
+
+
+def _measured(found: Fields, similar: float, totals: LayerTotals, gains: Gains) -> Measured:
+    expected = found.get("grid_similarity")
+    found |= {
+        "similarity": similar,
+        "similarity_kept": similar / expected if isinstance(expected, float) and expected > 0 else None,
         "input_gain_ratio": gains.ratio,
     }
     own = ChannelGains.of_sides(*totals.output_gains(), gains)
@@ -151,18 +157,7 @@ def _beside_rounding(
     x, _ = align(x, replace(part, values=y), column_gains)
     span = (float(x.min()), float(x.max())) if quantizer.granularity == "per_tensor" else None
     steps = Steps(quantizer.bits, part.starts, quantizer.symmetric is not False, span)
-    found = expected_rounding(x, y, steps)
-    return {
-        "grid_similarity": found.similarity,
-        "grid_gain_db": found.gain_db,
-        "lost_inputs": found.lost_inputs,
-        "moved_share": moved_share(x, y, part.grid, part.starts),
-    }
-
-
-def _share_kept(similar: float, found: Fields) -> float | None:
-    expected = found.get("grid_similarity")
-    return similar / expected if isinstance(expected, float) and expected > 0 else None
+    return {**expected_rounding(x, y, steps), "moved_share": moved_share(x, y, part.grid, part.starts)}
 
 
 def measure_values(source: Source, stored: Source, shape: tuple[int, int], workers: Executor) -> Measured:
@@ -185,15 +180,11 @@ def measure_values(source: Source, stored: Source, shape: tuple[int, int], worke
         found |= dict.fromkeys(_NEEDS_GROUPS)
     found |= dict.fromkeys(_NEEDS_STEP)
     found |= {
-        "similarity": totals.cosine,
-        "similarity_kept": _share_kept(totals.cosine, found),
         "format": "fake-quantized" if bits is not None else None,
         "quantizer": quantizer,
         "group_size": (size or inputs) if bits is not None else None,
-        "input_gain_ratio": gains.ratio,
     }
-    own = ChannelGains.of_sides(*totals.output_gains(), gains)
-    return Measured(WeightFacts.model_validate(found), own, totals.notices)
+    return _measured(found, totals.cosine, totals, gains)
 
 
 def found_grid(stored: Source, shape: tuple[int, int]) -> tuple[int | None, int | None]:

@@ -67,26 +67,18 @@ class Gains:
         return Gains(columns, self.ratio, slight, alike)
 
 
-@dataclass(frozen=True)
-class BetterReading:
-    """The best other way to read the codes, and how much better it is than the declared one, in dB."""
-
-    name: str
-    gain_db: float
-
-
-def better_reading(layer: PackedLayer, source: Source) -> BetterReading | None:
-    """The best of the other ways to read the codes, whether it gains or loses; None where none is known."""
+def better_reading(layer: PackedLayer, source: Source) -> dict[str, object]:
+    """Fields of ``WeightFacts``: the best of the other ways to read the codes, whether it gains or loses, if known."""
     if not layer.alternatives:
-        return None
+        return {}
     rows = slice(0, min(layer.shape[0], PROBED))
     now = _reading_sqnr(layer, source, rows, layer.declared)
     others = {name: _reading_sqnr(layer, source, rows, other) for name, other in layer.alternatives.items()}
     known = {name: sqnr for name, sqnr in others.items() if sqnr is not None and math.isfinite(sqnr)}
     if now is None or not math.isfinite(now) or not known:
-        return None
+        return {}
     best = max(known, key=lambda name: known[name])
-    return BetterReading(best, known[best] - now)
+    return {"reading_gain_db": known[best] - now, "better_reading": best}
 
 
 def probed_similarity(layer: PackedLayer, source: Source, plain: float) -> float:

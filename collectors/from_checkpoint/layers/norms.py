@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from quantmedic.collectors.from_checkpoint.checkpoint_name import architecture_of
 from quantmedic.collectors.from_checkpoint.safetensors_file import Stored
-from quantmedic.collectors.from_checkpoint.tensor_roles import module_around
 
 #: Architectures whose norms multiply with 1 + w, by ``model_type``, and those whose norms multiply with w.
 _WITH_OFFSET = frozenset({"gemma", "gemma2", "gemma3", "gemma3_text", "nemotron", "qwen3_next", "recurrent_gemma"})
@@ -31,26 +30,16 @@ def has_offset_norms(config: Mapping[str, object]) -> bool | None:
     return own in _WITH_OFFSET if own in _WITH_OFFSET | _PLAIN else None
 
 
-def misfolded_norms(
-    altered: Sequence[tuple[str, Stored, Stored]], inputs: Mapping[str, Sequence[float]], *, has_offset: bool | None
-) -> list[str]:
-    """Names of norms that were stored, or divided by the gains of the layers behind them, as in another architecture.
+def is_misfolded(before: Values, after: Values, readers: Sequence[Values], *, has_offset: bool | None) -> bool:
+    """The norm was stored, or divided by the gains of the layers behind it, as in another architecture.
 
     Args:
-        altered: Float tensors that have changed: name, as it was, as it is.
-        inputs: Gains of input channels by layer.
+        before: The float norm.
+        after: The stored one.
+        readers: Gains of the inputs of layers in the same block.
         has_offset: Norms multiply with 1 + w; gains are not looked at where that is not known.
     """
-    found = []
-    for name, before, after in altered:
-        if len(before.shape) != 1:
-            continue
-        both = doubles_of(before), doubles_of(after)
-        if _is_shifted(*both) or (
-            has_offset is not None and _is_misfolded(*both, _gains_behind(name, inputs), has_offset)
-        ):
-            found.append(name)
-    return found
+    return _is_shifted(before, after) or (has_offset is not None and _is_divided(before, after, readers, has_offset))
 
 
 def _is_shifted(before: Values, after: Values) -> bool:
@@ -63,13 +52,7 @@ def doubles_of(tensor: Stored) -> Values:
     return tensor.floats().astype(np.float64)
 
 
-def _gains_behind(norm: str, inputs: Mapping[str, Sequence[float]]) -> list[Values]:
-    """Gains of layers in the same block, which has the name of the norm but for its last part."""
-    block = module_around(norm)
-    return [np.asarray(own) for name, own in inputs.items() if own and name.startswith(f"{block}.")]
-
-
-def _is_misfolded(before: Values, after: Values, readers: Sequence[Values], has_offset: bool) -> bool:
+def _is_divided(before: Values, after: Values, readers: Sequence[Values], has_offset: bool) -> bool:
     fitting = [gains for gains in readers if gains.shape == before.shape]
     if not fitting:
         return False

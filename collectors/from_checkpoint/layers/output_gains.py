@@ -29,9 +29,6 @@ _AGREES, _SHARE = 2.0**0.5, 0.9
 Floats = NDArray[np.float64]
 Numbers = NDArray[np.floating[Any]]
 Loud = Mapping[int, float]
-Rows = Sequence[tuple[int, float]]
-#: ``ChannelGains`` as plain values, in the order of its fields.
-Plain = tuple[Rows, int, Sequence[float], Sequence[float], Rows, Sequence[float], Sequence[int]]
 
 
 @dataclass(frozen=True)
@@ -82,24 +79,6 @@ class ChannelGains:
             else _stand_out(_beside_middle(inputs, columns.alike), columns.alike),
             _pack_numbers(own) if _are_spread(own[alike > _ALIKE]) else (),
             tuple(np.flatnonzero(columns.alike <= _ALIKE).tolist()) if has_gains and columns.alike is not None else (),
-        )
-
-    def as_plain(self) -> Plain:
-        """Plain values, as JSON keeps them."""
-        loud, loud_inputs = sorted(self.loud.items()), sorted(self.loud_inputs.items())
-        return loud, self.outputs, [*self.inputs], [*self.slight], loud_inputs, [*self.rows], self.unsure
-
-    @classmethod
-    def from_plain(cls, plain: Plain) -> "ChannelGains":
-        loud, outputs, inputs, slight, loud_inputs, rows, unsure = plain
-        return cls(
-            dict(loud),
-            outputs,
-            _pack_numbers(inputs),
-            _pack_numbers(slight),
-            dict(loud_inputs),
-            _pack_numbers(rows),
-            tuple(unsure),
         )
 
 

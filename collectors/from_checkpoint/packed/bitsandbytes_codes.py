@@ -6,7 +6,7 @@ of its own block in ``weight.nested_absmax``, plus an offset. The rest is told b
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -60,13 +60,13 @@ def bitsandbytes_layer(name: str, parts: Parts) -> PackedLayer:
     require(fits, f"codes have type {codes.dtype} and shape {list(codes.shape)} for {outputs} x {inputs} weights")
     require(absmax.size == outputs * groups, f"absmax has shape {list(absmax.shape)} for {outputs} x {groups} blocks")
     values = _read_table(table, _CODES)
-    magnitudes = _read_nested(parts, absmax, state) if absmax.dtype == "U8" else absmax
+    magnitudes = _nested_magnitudes(parts, absmax, state) if absmax.dtype == "U8" else absmax.floats
     starts = even_groups(inputs, groups)
 
     def read_block(rows: slice, reading: Reading) -> Block:
         count = rows.stop - rows.start
         found = codes.load(slice(rows.start * inputs // 2, rows.stop * inputs // 2)).reshape(count, -1)
-        scale = _magnitudes_of(magnitudes, slice(rows.start * groups, rows.stop * groups)).reshape(count, groups)
+        scale = magnitudes(slice(rows.start * groups, rows.stop * groups)).reshape(count, groups)
         high_first = in_column_order(unpack_words(found, 4, inputs), (1, 0))
         return Block(values[high_first], scale, np.zeros_like(scale), starts)
 
@@ -83,32 +83,21 @@ def bitsandbytes_layer(name: str, parts: Parts) -> PackedLayer:
     )
 
 
-class _Nested:
-    """Magnitudes that are bytes themselves."""
-
-    def __init__(self, codes: Stored, table: Values, absmax: Values, length: int, offset: float) -> None:
-        self._codes, self._table, self._absmax, self._length = codes, table, absmax, length
-        self._offset = np.float32(offset)
-
-    def floats(self, rows: slice) -> Values:
-        """Those of some blocks."""
-        places = np.arange(rows.start, rows.stop) // self._length
-        found: Values = self._table[self._codes.load(rows)] * self._absmax[places] + self._offset
-        return found
-
-
-def _magnitudes_of(source: Stored | _Nested, rows: slice) -> Values:
-    return source.floats(rows).ravel()
-
-
-def _read_nested(parts: Parts, absmax: Stored, state: Mapping[str, object]) -> _Nested:
+def _nested_magnitudes(parts: Parts, absmax: Stored, state: Mapping[str, object]) -> Callable[[slice], Values]:
+    """Gives magnitudes of some blocks that are bytes themselves."""
     table, own = require_parts(parts, "weight.nested_quant_map", "weight.nested_absmax")
     length, offset = state.get("nested_blocksize"), state.get("nested_offset")
     require(_is_size(length), f"its nested_blocksize is {length}")
     require(isinstance(offset, int | float), f"its nested_offset is {offset}")
     assert isinstance(length, int) and isinstance(offset, int | float)  # which has just been required
     require(own.is_float and own.size == -(-absmax.size // length), f"nested_absmax has shape {list(own.shape)}")
-    return _Nested(absmax, _read_table(table, _NESTED_CODES), own.floats().ravel(), length, float(offset))
+    values, scales, shift = _read_table(table, _NESTED_CODES), own.floats().ravel(), np.float32(offset)
+
+    def read_magnitudes(blocks: slice) -> Values:
+        found: Values = values[absmax.load(blocks)] * scales[np.arange(blocks.start, blocks.stop) // length] + shift
+        return found
+
+    return read_magnitudes
 
 
 def _read_table(stored: Stored, size: int) -> Values:

@@ -11,7 +11,7 @@ COMMIT = "1fc76a3cb29802f3fb72d12db35d9d613f35cb39"
 
 
 def named(path: Path, quantized: dict[str, object] | None = None, floats: dict[str, object] | None = None) -> str:
-    return name_of(Checkpoint(path, (), {}, quantized or {}), Checkpoint(Path("float"), (), {}, floats or {}))
+    return name_of(Checkpoint(path, {}, quantized or {}), Checkpoint(Path("float"), {}, floats or {}))
 
 
 NAMES = {

@@ -28,7 +28,7 @@ def test_rounding_is_that_of_plain_numpy() -> None:
         found = round_to_nearest(WEIGHTS, steps(bits))
         step = np.abs(groups).max(axis=2, keepdims=True) / (2 ** (bits - 1) - 1)
         np.testing.assert_allclose(found, (np.rint(groups / step) * step).reshape(64, 128), rtol=1e-6, atol=1e-7)
-        assert expected_rounding(WEIGHTS, found, steps(bits)).similarity < most
+        assert expected_rounding(WEIGHTS, found, steps(bits))["grid_similarity"] < most
     one_scale = round_to_nearest(WEIGHTS, replace(steps(4), span=(float(WEIGHTS.min()), float(WEIGHTS.max()))))
     assert len(np.unique(one_scale)) <= 16
     shifted = WEIGHTS + 4
@@ -38,13 +38,13 @@ def test_rounding_is_that_of_plain_numpy() -> None:
 
 def test_what_is_stored_is_held_against_it() -> None:
     same = expected_rounding(WEIGHTS, round_to_nearest(WEIGHTS, steps(4)), steps(4))
-    assert same.gain_db == 0 and same.lost_inputs == 0
+    assert same["grid_gain_db"] == 0 and same["lost_inputs"] == 0
     worse = expected_rounding(WEIGHTS, np.clip(WEIGHTS, -0.5, 0.5), steps(4))
-    assert (worse.gain_db or 0.0) > 6
+    assert (worse["grid_gain_db"] or 0.0) > 6
     small = np.concatenate([WEIGHTS[:, :96], WEIGHTS[:, 96:] / 100], axis=1)
     lost = expected_rounding(small, round_to_nearest(small, steps(4, 128)), steps(4, 128))
-    assert lost.lost_inputs == 0.25
-    assert expected_rounding(WEIGHTS[:8], WEIGHTS[:8], steps(4)).lost_inputs is None
+    assert lost["lost_inputs"] == 0.25
+    assert expected_rounding(WEIGHTS[:8], WEIGHTS[:8], steps(4))["lost_inputs"] is None
 
 
 def compared(folder: Path, damage: Any = None, bits: int = 4, size: int = made.GROUP) -> tuple[Diagnosis, WeightFacts]:

@@ -57,9 +57,9 @@ def test_blocks_are_those_of_the_package_to_the_bit(tmp_path: Path, subtests: py
 
 
 def test_a_file_of_the_package(tmp_path: Path) -> None:
-    model = open_gguf_files(RECORDED / "q4_0.gguf")
-    assert model.metadata["general.architecture"] == "llama" and model.metadata["general.tested"] is True
-    assert [(own.name, own.kind, own.shape) for own in model.tensors] == [
+    metadata, tensors = open_gguf_files(RECORDED / "q4_0.gguf")
+    assert metadata["general.architecture"] == "llama" and metadata["general.tested"] is True
+    assert [(own.name, own.dtype, own.shape) for own in tensors] == [
         ("blk.0.ffn_up.weight", "Q4_0", (64, 64)),
         ("blk.0.ffn_norm.weight", "F32", (64,)),
     ]

@@ -15,7 +15,7 @@ from builders import activation_schemes as acts
 from builders import checkpoints as made
 from builders import language_models as lm
 
-from quantmedic.collectors.from_checkpoint.declared.stored_scales import kv_scales
+from quantmedic.collectors.from_checkpoint.declared.stored_scales import kv_facts
 from quantmedic.collectors.from_checkpoint.safetensors_file import open_checkpoint
 from quantmedic.collectors.from_language_model.checkpoint_case import run_language_models
 from quantmedic.engine.case.facts import LanguageFacts
@@ -121,8 +121,9 @@ def test_latent_caches_that_no_runtime_keeps_are_not_simulated(tmp_path: Path) -
 
 
 def test_a_latent_cache_lacks_no_scale_of_values(tmp_path: Path) -> None:
-    for maker, missing in (("kv_a_proj_with_mqa", []), ("k_proj", ["a.self_attn"])):
+    for maker, missing in (("kv_a_proj_with_mqa", None), ("k_proj", "a.self_attn")):
         name = f"a.self_attn.{maker}.weight"
         stored = made.as_float32({name: np.ones((4, 4)), "a.self_attn.k_scale": np.array([0.5])})
         tensors = open_checkpoint(made.write_file(tmp_path / "model.safetensors", stored)).tensors
-        assert kv_scales({"kv_cache_scheme": acts.FLOAT8_TENSOR}, [name], tensors).missing == missing
+        found = kv_facts({"kv_cache_scheme": acts.FLOAT8_TENSOR}, [name], tensors)
+        assert (found["kv_missing"], found["first_kv_missing"]) == (int(missing is not None), missing)
