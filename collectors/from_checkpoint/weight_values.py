@@ -1,7 +1,7 @@
 """Weights of one checkpoint as numbers, whatever way they are stored: whole tensors or some rows."""
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -33,12 +33,18 @@ class WeightValues:
         layers: Those that are stored as codes, by the name of their layer.
         refused: Why others cannot be read.
         names: Names in the checkpoint by those of the architecture.
+        others: Prefixes of the names of parts whose tensors are those of another checkpoint, and these.
     """
 
     checkpoint: Checkpoint
     layers: Mapping[str, PackedLayer]
     refused: Mapping[str, str]
     names: Mapping[str, str]
+    others: "tuple[tuple[str, ...], WeightValues] | None" = None
+
+    def with_parts(self, prefixes: Iterable[str], others: "WeightValues") -> "WeightValues":
+        """The same, but for parts of the network whose names begin so, which are those of another checkpoint."""
+        return replace(self, others=(tuple(prefixes), others))
 
     def load(self, name: str, shape: tuple[int, ...], rows: Rows | None = None) -> Values | None:
         """Some rows of a tensor as float32 numbers; None where the checkpoint lacks it.
@@ -51,6 +57,8 @@ class WeightValues:
         Raises:
             ModelError: The tensor has another shape, or cannot be read.
         """
+        if self.others is not None and name.startswith(self.others[0]):
+            return self.others[1].load(name, shape, rows)
         own = self.names.get(name)
         if own is None:
             return None
@@ -89,34 +97,6 @@ class WeightValues:
             where=[f"file   {self.checkpoint.path}", f"layer  {name}", f"cause  {why}"],
             help="--weights-only in place of --tokens compares the others without running the model",
         )
-
-
-@dataclass(frozen=True)
-class MixedValues:
-    """The tensors of one checkpoint, but for those of some parts of the network, which are those of another one.
-
-    Attributes:
-        values: Tensors of most parts.
-        others: Those of the others.
-        prefixes: With which the names of the others begin.
-    """
-
-    values: WeightValues
-    others: WeightValues
-    prefixes: tuple[str, ...]
-
-    @property
-    def checkpoint(self) -> Checkpoint:
-        """The one that most tensors are of."""
-        return self.values.checkpoint
-
-    def load(self, name: str, shape: tuple[int, ...], rows: Rows | None = None) -> Values | None:
-        """As ``WeightValues.load``."""
-        return (self.others if name.startswith(self.prefixes) else self.values).load(name, shape, rows)
-
-
-#: What gives tensors by the names of the architecture.
-Weights = WeightValues | MixedValues
 
 
 def read_rows(layer: PackedLayer, rows: slice) -> Values:

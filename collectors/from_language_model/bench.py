@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.collectors.data.progress import Progress
-from quantmedic.collectors.from_checkpoint.weight_values import Weights
+from quantmedic.collectors.from_checkpoint.weight_values import WeightValues
 from quantmedic.collectors.from_language_model.blocks import run_alone
 from quantmedic.collectors.from_language_model.rooms import Rooms, States, TrialRooms
 from quantmedic.collectors.from_language_model.runs import Run
@@ -86,7 +86,7 @@ class Bench:
         return sum(len(ids) - 1 for ids in self.run.texts)
 
     def with_weights(
-        self, weights: Weights, simulation: Simulation, *, first: int = 0, heads: tuple[Head, Head] | None = None
+        self, weights: WeightValues, simulation: Simulation, *, first: int = 0, heads: tuple[Head, Head] | None = None
     ) -> Floats:
         """Divergence of each text that is left, summed over its tokens, in nats.
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from quantmedic.collectors.from_language_model.positions import Means, Positions
+from quantmedic.collectors.from_language_model.positions import Means
 from quantmedic.engine.case.language_facts import BlockFacts
 
 Values = NDArray[np.float32]
@@ -28,11 +28,6 @@ class BlockNoise:
     _largest: float = 0.0
     _place: tuple[int, int] = (0, 0)
     _medians: list[float] = field(default_factory=list)
-
-    @classmethod
-    def of(cls, positions: Positions) -> "BlockNoise":
-        """Nothing is known yet."""
-        return cls(Means(positions))
 
     def look(self, outputs: Values) -> None:
         """Take the magnitudes of what the float block hands on of one text, ``[tokens, width]``."""

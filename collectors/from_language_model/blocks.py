@@ -14,9 +14,9 @@ from torch import nn
 
 from quantmedic.collectors.data.messages import first_line
 from quantmedic.collectors.data.progress import Progress
-from quantmedic.collectors.from_checkpoint.weight_values import Weights
+from quantmedic.collectors.from_checkpoint.weight_values import WeightValues
 from quantmedic.collectors.from_language_model.block_noise import BlockNoise
-from quantmedic.collectors.from_language_model.positions import Means, Positions
+from quantmedic.collectors.from_language_model.positions import Means, starts_of_bins
 from quantmedic.collectors.from_language_model.rooms import Rooms, States, TrialRooms, let_go
 from quantmedic.collectors.from_language_model.routing import Routing
 from quantmedic.collectors.from_language_model.simulation import Simulation, Watch, simulate
@@ -38,7 +38,7 @@ Floats = NDArray[np.float64]
 OWN_TEXTS = 4
 
 
-def run_front(skeleton: Skeleton, weights: Weights, texts: Sequence[Ids], hidden: Values) -> None:
+def run_front(skeleton: Skeleton, weights: WeightValues, texts: Sequence[Ids], hidden: Values) -> None:
     """Leave what goes into the first block in ``hidden``, ``[tokens, width]``.
 
     Of the embedding, only the rows of the tokens at hand are in memory.
@@ -64,7 +64,7 @@ class Calls:
     each text, so that memory does not grow with the lengths that texts have.
     """
 
-    def __init__(self, skeleton: Skeleton, weights: Weights) -> None:
+    def __init__(self, skeleton: Skeleton, weights: WeightValues) -> None:
         """``weights``: of what else than the embedding stands in front of the blocks."""
         self._skeleton, self._weights = skeleton, weights
         self._kept: dict[int, Sequence[Call]] = {}
@@ -94,7 +94,7 @@ def _sizes_of(value: Any) -> dict[int, int]:
 
 
 @contextmanager
-def _front(skeleton: Skeleton, weights: Weights) -> Iterator[_Front]:
+def _front(skeleton: Skeleton, weights: WeightValues) -> Iterator[_Front]:
     empty = skeleton.embedding.weight
     with ExitStack() as stack:
         for part in skeleton.front():
@@ -112,7 +112,7 @@ def _front(skeleton: Skeleton, weights: Weights) -> Iterator[_Front]:
         yield run
 
 
-def _embedding_rows(skeleton: Skeleton, used: Ids, weights: Weights) -> torch.Tensor:
+def _embedding_rows(skeleton: Skeleton, used: Ids, weights: WeightValues) -> torch.Tensor:
     name = f"{skeleton.name_of(skeleton.embedding)}.weight"
     shape = tuple(skeleton.embedding.weight.shape)
     found = weights.load(name, shape, used)
@@ -148,7 +148,7 @@ class Noises:
 
 def run_blocks(
     skeleton: Skeleton,
-    sides: tuple[Weights, Weights],
+    sides: tuple[WeightValues, WeightValues],
     texts: Sequence[Ids],
     rooms: Rooms,
     simulation: Simulation,
@@ -160,22 +160,22 @@ def run_blocks(
 
     Args:
         skeleton: The network without weights.
-        sides: Weights of the float and of the quantized model.
+        sides: WeightValues of the float and of the quantized model.
         texts: Token ids.
         rooms: Places for the hidden states.
         simulation: What is quantized beside the weights.
         progress: Called after every block.
 
     Raises:
-        ModelError: Weights are missing or cannot be read, or a block cannot be run.
+        ModelError: WeightValues are missing or cannot be read, or a block cannot be run.
     """
     spans, count = spans_of(texts), len(skeleton.layers)
-    positions = Positions.of_texts([len(ids) for ids in texts])
-    front, calls = _run_both_fronts(skeleton, sides, texts, rooms, positions), Calls(skeleton, sides[1])
+    starts = starts_of_bins([len(ids) for ids in texts])
+    front, calls = _run_both_fronts(skeleton, sides, texts, rooms, starts), Calls(skeleton, sides[1])
     found: list[BlockFacts] = []
     most = -math.inf
     for index in range(count):
-        found.append(_run_block(skeleton, index, sides, spans, rooms, calls, simulation, positions))
+        found.append(_run_block(skeleton, index, sides, spans, rooms, calls, simulation, starts))
         if (noise := found[-1].own_noise or 0.0) > most:
             most = noise
             rooms.keep_before(index)
@@ -187,10 +187,14 @@ def run_blocks(
 
 
 def _run_both_fronts(
-    skeleton: Skeleton, sides: tuple[Weights, Weights], texts: Sequence[Ids], rooms: Rooms, positions: Positions
+    skeleton: Skeleton,
+    sides: tuple[WeightValues, WeightValues],
+    texts: Sequence[Ids],
+    rooms: Rooms,
+    starts: tuple[int, ...],
 ) -> float | None:
     """Leave what goes into the first block of both models, and give the mean noise of its tokens."""
-    place, noise = rooms.before(0), Means(positions)
+    place, noise = rooms.before(0), Means(starts)
     for weights, hidden in zip(sides, (place.floats, place.quantized), strict=True):
         run_front(skeleton, weights, texts, hidden)
     for span in spans_of(texts):
@@ -206,7 +210,7 @@ def states_behind_norm(skeleton: Skeleton, rooms: Rooms) -> States:
 
 def run_alone(
     skeleton: Skeleton,
-    weights: Weights,
+    weights: WeightValues,
     texts: Sequence[Ids],
     rooms: TrialRooms,
     simulation: Simulation,
@@ -248,7 +252,9 @@ def run_alone(
     _run_norm(skeleton, weights, spans, rooms.before(count), rooms.behind(count))
 
 
-def _run_norm(skeleton: Skeleton, weights: Weights, spans: Sequence[slice], before: Values, behind: Values) -> None:
+def _run_norm(
+    skeleton: Skeleton, weights: WeightValues, spans: Sequence[slice], before: Values, behind: Values
+) -> None:
     device = skeleton.device
     with load_weights(skeleton.norm, skeleton.name_of(skeleton.norm), weights, device), torch.inference_mode():
         for span in spans:
@@ -268,18 +274,18 @@ def with_shares(blocks: Sequence[BlockFacts]) -> list[BlockFacts]:
 def _run_block(
     skeleton: Skeleton,
     index: int,
-    sides: tuple[Weights, Weights],
+    sides: tuple[WeightValues, WeightValues],
     spans: Sequence[slice],
     rooms: Rooms,
     calls: Calls,
     simulation: Simulation,
-    positions: Positions,
+    starts: tuple[int, ...],
 ) -> BlockFacts:
     """Run one block of both models, each on what its own blocks before it handed on."""
     before, behind = rooms.before(index), rooms.behind(index)
     layer = skeleton.layers[index]
     name = skeleton.name_of(layer)
-    noise, sources = BlockNoise.of(positions), SourceNoise(simulation.of_block(name))
+    noise, sources = BlockNoise(Means(starts)), SourceNoise(simulation.of_block(name))
     routing = Routing.of(layer, rooms.routes)
     own: list[tuple[Values, Values]] = []
     left: list[tuple[Values, Values]] = []

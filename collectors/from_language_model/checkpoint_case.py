@@ -17,9 +17,8 @@ from quantmedic.collectors.from_language_model.language_facts import language_fa
 from quantmedic.collectors.from_language_model.parts_tried import try_parts
 from quantmedic.collectors.from_language_model.rooms import Rooms, let_go
 from quantmedic.collectors.from_language_model.routing import chosen_experts
-from quantmedic.collectors.from_language_model.runs import Run, head_of, shape_of_head
+from quantmedic.collectors.from_language_model.runs import Run, head_of
 from quantmedic.collectors.from_language_model.scheme_scales import (
-    Asked,
     asked_simulation,
     misfit_inputs,
     misfit_scales,
@@ -149,8 +148,8 @@ def run_language_models(
     opened = open_both(float_path, quantized_path)
     skeleton = build_skeleton(float_path if float_path.is_dir() else float_path.parent, Held.of(opened[0][0]), device)
     sides = _values_of_both(skeleton, opened, float_path)
-    asked = asked_simulation(skeleton, sides[1])
-    vocabulary, width = shape_of_head(skeleton)
+    simulation, said = asked_simulation(skeleton, sides[1])
+    vocabulary, width = skeleton.head.weight.shape
     length = min(length, longest_text(skeleton.model))
     texts = read_texts(tokens, float_path, vocabulary, length=length, note=note)
     heads = head_of(skeleton, sides[0]), head_of(skeleton, sides[1])
@@ -158,12 +157,12 @@ def run_language_models(
     with enough_memory(device), exact_products(), scratch_folder() as folder:
         rooms = Rooms.in_folder(folder, count, width, chosen_experts(skeleton.model.config))
         spans = spans_of(texts)
-        run = Run(skeleton, texts, states_behind_norm(skeleton, rooms), (spans, spans), heads, asked.simulation)
-        noises = run_blocks(skeleton, sides, texts, rooms, run.simulation, progress)
+        run = Run(skeleton, texts, states_behind_norm(skeleton, rooms), (spans, spans), heads, simulation)
+        noises = run_blocks(skeleton, sides, texts, rooms, simulation, progress)
         scores = run.score()
         _refuse_no_numbers(run.states.floats, float_path)
         found = language_facts(scores, texts, vocabulary, noises)
-        found = found.model_copy(update=_said_of(asked) | worst_texts(found.kl_by_text, texts, float_path))
+        found = found.model_copy(update=said | worst_texts(found.kl_by_text, texts, float_path))
         if found.kl_mean is not None:
             chosen = texts_of_trials(scores)
             bench = Bench.of(run, scores, chosen, rooms, progress)
@@ -208,9 +207,3 @@ def _refuse_no_numbers(hidden: NDArray[np.float32], path: Path) -> None:
                 where=str(path),
                 help="its weights or its config are damaged: nothing can be compared with it",
             )
-
-
-def _said_of(asked: Asked) -> dict[str, object]:
-    unknown = "; ".join(asked.unknown) or None
-    said: dict[str, object] = {"activations": asked.inputs or None, "cache": asked.cache or None}
-    return said | {"not_simulated": unknown, "scales_unsaid": asked.unsaid}

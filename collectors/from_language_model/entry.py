@@ -5,9 +5,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from quantmedic.collectors.data.progress import Progress
-from quantmedic.collectors.from_checkpoint.compare_checkpoints import OpenedPair, collect_checkpoints, open_checkpoints
+from quantmedic.collectors.from_checkpoint.compare_checkpoints import collect_checkpoints, open_checkpoints
 from quantmedic.collectors.from_checkpoint.containers import is_checkpoint
-from quantmedic.collectors.measure.checkpoints import Checkpoints, Elsewhere
+from quantmedic.collectors.measure.checkpoints import Checkpoints
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import ModelError
 
@@ -23,24 +23,8 @@ class _Checkpoints:
         """What is none is refused when it is opened."""
         return True
 
-    def open(self, float_path: Path, quantized_path: Path) -> OpenedPair:
-        """Open both."""
-        return open_checkpoints(float_path, quantized_path)
-
-    def compare(
-        self,
-        float_path: Path,
-        quantized_path: Path,
-        *,
-        version: str,
-        threads: int | None,
-        progress: Progress,
-        elsewhere: Elsewhere | None = None,
-    ) -> Case:
-        """Compare the weights."""
-        return collect_checkpoints(
-            float_path, quantized_path, version=version, threads=threads, progress=progress, elsewhere=elsewhere
-        )
+    open = staticmethod(open_checkpoints)
+    compare = staticmethod(collect_checkpoints)
 
     def require_device(self, device: str) -> None:
         """Refuse a device that torch does not have."""

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.collectors.from_language_model.blocks import Noises
-from quantmedic.collectors.from_language_model.positions import Positions, means_of
 from quantmedic.collectors.from_language_model.scores import Scores
 from quantmedic.collectors.from_language_model.source_noise import shares_of_sources
 from quantmedic.collectors.from_language_model.tokenizer import decode
@@ -58,8 +57,8 @@ def language_facts(scores: Scores, texts: Sequence[Ids], vocabulary: int, noises
             "worst_block": worst.name if worst.own_share is not None else None,
             "worst_block_share": worst.own_share,
             **shares_of_sources(noises.blocks),
-            "positions": Positions.of_texts([len(ids) for ids in texts]).starts,
-            "kl_by_position": means_of(scores.place_sums, scores.place_counts),
+            "positions": scores.starts,
+            "kl_by_position": scores.by_place,
             "kl_by_text": tuple(divergence.tolist()),
             "tokens_by_text": tuple(len(ids) - 1 for ids in texts),
             "surprise_by_text": tuple(scores.quantized_surprise.tolist()),
@@ -118,13 +117,13 @@ def _tally(surprise: Floats, scores: Scores) -> Tally:
     return Tally.of_rows(np.stack([surprise, scores.tokens], axis=1))
 
 
-def worst_texts(divergence: Sequence[float], texts: Sequence[Ids], folder: Path | None) -> dict[str, object]:
+def worst_texts(divergence: Sequence[float], texts: Sequence[Ids], folder: Path) -> dict[str, object]:
     """The texts with the largest divergence, the worst first.
 
     Args:
         divergence: Of each text, in nats; empty where nothing was compared.
         texts: Token ids.
-        folder: Of the float model, whose ``tokenizer.json`` makes words of ids; None where it has none.
+        folder: Of the float model, whose ``tokenizer.json`` makes words of ids, where it has one.
     """
     order = sorted(range(len(divergence)), key=lambda place: -divergence[place])[:_NAMED]
     beginnings = _beginnings([texts[place] for place in order], folder)
@@ -141,10 +140,10 @@ def hash_of_text(ids: Ids) -> int:
     return int.from_bytes(hashlib.sha256(np.ascontiguousarray(ids, "<i8").tobytes()).digest()[:6], "big")
 
 
-def _beginnings(texts: Sequence[Ids], folder: Path | None) -> list[str]:
+def _beginnings(texts: Sequence[Ids], folder: Path) -> list[str]:
     """First words; token ids where there is no tokenizer that can be read."""
     first = [ids[:_TOKENS].tolist() for ids in texts]
-    words = [] if folder is None else _words_of(first, folder)
+    words = _words_of(first, folder)
     if len(words) != len(first):
         words = [" ".join(map(str, ids)) for ids in first]
     return [" ".join(text.split())[:_CHARACTERS].rstrip() for text in words]

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from quantmedic.collectors.from_checkpoint.tensor_roles import is_router_of_experts
-from quantmedic.collectors.from_checkpoint.weight_values import MixedValues, WeightValues
+from quantmedic.collectors.from_checkpoint.weight_values import WeightValues
 from quantmedic.collectors.from_language_model.bench import Bench, Gain
 from quantmedic.collectors.from_language_model.runs import Run
 from quantmedic.engine.case.facts import LanguageFacts
@@ -37,7 +37,7 @@ def try_parts(
     if _has_other_head(run):
         update["head_gain"] = Gain.of(bench.before, run.score(float_heads).divergence).share
     if (share_of_front or 0.0) > TRIED_SHARE:
-        mixed = MixedValues(sides[1], sides[0], (f"{run.skeleton.name_of(run.skeleton.embedding)}.",))
+        mixed = sides[1].with_parts([f"{run.skeleton.name_of(run.skeleton.embedding)}."], sides[0])
         # Tied, both are one tensor, and it is mended in both places.
         is_tied = bool(getattr(run.skeleton.model.config, "tie_word_embeddings", False))
         left = bench.with_weights(mixed, run.simulation, heads=float_heads if is_tied else None)
@@ -57,7 +57,7 @@ def _try_routers(
     if not routers:
         return {}
     first = next((k for k, block in enumerate(found.blocks) if _is_within(routers, f"{block.name}.")), 0)
-    mixed = MixedValues(sides[1], sides[0], tuple(f"{router}." for router in routers))
+    mixed = sides[1].with_parts([f"{router}." for router in routers], sides[0])
     left = bench.with_weights(mixed, bench.run.simulation, first=bench.rooms.first_of_trial(first))
     return {"router_gain": Gain.of(bench.before, left).share}
 
@@ -81,7 +81,7 @@ def _is_within(names: list[str], prefix: str) -> bool:
 
 
 def _try_worst(bench: Bench, sides: tuple[WeightValues, WeightValues], found: LanguageFacts) -> dict[str, float | None]:
-    mixed = MixedValues(sides[1], sides[0], (f"{found.worst_block}.",))
+    mixed = sides[1].with_parts([f"{found.worst_block}."], sides[0])
     worst = [block.name for block in found.blocks].index(found.worst_block)
     left = bench.with_weights(mixed, bench.run.simulation, first=bench.rooms.first_of_trial(worst))
     gain = Gain.of(bench.before, left)

@@ -55,7 +55,7 @@ class Run:
                 (floats, quantized),
                 np.concatenate([ids[1:] for ids in texts]),
                 heads or self.heads,
-                shape_of_head(self.skeleton)[0],
+                self.skeleton.head.weight.shape[0],
                 _logit_shape(self.skeleton.model.config),
                 self.skeleton.device,
             )
@@ -66,12 +66,6 @@ class Run:
 def _followed_places(spans: Sequence[slice]) -> NDArray[np.int64]:
     """Places of the tokens that are followed by another one in their text."""
     return np.concatenate([np.arange(span.start, span.stop - 1) for span in spans])
-
-
-def shape_of_head(skeleton: Skeleton) -> tuple[int, int]:
-    """Tokens of the vocabulary, and width of the hidden states."""
-    rows, width = skeleton.head.weight.shape
-    return int(rows), int(width)
 
 
 def head_of(skeleton: Skeleton, weights: WeightValues) -> Head:

@@ -1,7 +1,7 @@
 """The simulation that a quantized checkpoint asks for: grids of its configuration with the scales that are stored."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import nn
@@ -33,39 +33,24 @@ _OFF = 2.0
 _LATENT = ("kv_a_proj_with_mqa", "kv_a_proj")
 
 
-@dataclass(frozen=True)
-class Asked:
-    """What a checkpoint asks for.
+def asked_simulation(skeleton: Skeleton, weights: WeightValues) -> tuple[Simulation, dict[str, object]]:
+    """What the configuration of a quantized checkpoint says of activations and of the cache, with its scales.
 
-    Attributes:
-        simulation: What can be simulated of it.
-        inputs: How the inputs of layers are quantized, in words; empty where none is.
-        cache: The same of keys and values.
-        unknown: What is not simulated, and why.
-        unsaid: Stored scales of which the configuration does not say how they are used.
+    Returns:
+        What can be simulated of it, and fields of ``LanguageFacts``: how it is quantized, and what is not simulated.
     """
-
-    simulation: Simulation
-    inputs: str
-    cache: str
-    unknown: tuple[str, ...]
-    unsaid: int = 0
-
-
-def asked_simulation(skeleton: Skeleton, weights: WeightValues) -> Asked:
-    """What the configuration of a quantized checkpoint says of activations and of the cache, with its scales."""
     schemes = input_schemes(weights.checkpoint.settings)
     inputs, left = _input_grids(skeleton, weights, schemes)
     caches, why = _cache_grids(skeleton, weights)
     said = [f"inputs of {count} of the layers: {reason}" for reason, count in left.items()]
     unsaid = _unsaid_scales(skeleton, weights, schemes)
-    return Asked(
-        Simulation(inputs, caches).on(skeleton.device),
-        ", ".join(dict.fromkeys(map(str, inputs.values()))),
-        _caches_in_words(skeleton, caches),
-        (*said, *([f"K/V cache: {why}"] if why else []), *_unsaid_in_words(unsaid)),
-        len(unsaid.inputs) + len(unsaid.caches),
-    )
+    unknown = [*said, *([f"K/V cache: {why}"] if why else []), *_unsaid_in_words(unsaid)]
+    return Simulation(inputs, caches).on(skeleton.device), {
+        "activations": ", ".join(dict.fromkeys(map(str, inputs.values()))) or None,
+        "cache": _caches_in_words(skeleton, caches) or None,
+        "not_simulated": "; ".join(unknown) or None,
+        "scales_unsaid": len(unsaid.inputs) + len(unsaid.caches),
+    }
 
 
 def _unsaid_in_words(unsaid: StoredScales) -> Iterator[str]:

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from quantmedic.collectors.from_language_model.positions import Positions
+from quantmedic.collectors.from_language_model.positions import Means, starts_of_bins
 from quantmedic.collectors.from_language_model.rooms import let_go
 from quantmedic.collectors.from_torch.devices import PROCESSOR, wide_place, widen
 
@@ -173,8 +173,8 @@ class Scores:
         delta_p: Squared changes of the probability of the token of the text.
         nonfinite: Tokens of which the quantized model predicts what is no number.
         largest: The largest divergences of all tokens, one of a thousand, from the smallest on.
-        place_sums: Divergence of what is predicted at the tokens of each bin of ``Positions``, ``[bins]``.
-        place_counts: How many tokens these are.
+        starts: First place of each bin of tokens.
+        by_place: Mean divergence of what is predicted at the tokens of each bin.
     """
 
     tokens: Floats
@@ -185,8 +185,8 @@ class Scores:
     delta_p: Floats
     nonfinite: Floats
     largest: Floats
-    place_sums: Floats
-    place_counts: Floats
+    starts: tuple[int, ...]
+    by_place: tuple[float | None, ...]
 
     @property
     def count(self) -> int:
@@ -206,21 +206,19 @@ class ScoreSums:
 
     def __init__(self, lengths: Sequence[int]) -> None:
         """Nothing is known yet of texts of so many tokens."""
-        self.positions = Positions.of_texts(lengths)
         tokens = sum(lengths) - len(lengths)
         self._kept = tokens - int((tokens - 1) * _TAIL)
         self._largest = np.empty(0)
         self._sums = np.empty((7, len(lengths)))
         self._done = 0
-        self._bins = np.zeros(len(self.positions.starts)), np.zeros(len(self.positions.starts))
+        self._places = Means(starts_of_bins(lengths))
 
     def add(self, found: TokenScores, lengths: Sequence[int]) -> None:
         """Take the next texts: the scores of their predicted tokens, one less than each has."""
         ends = np.cumsum([length - 1 for length in lengths]).tolist()
         for length, end in zip(lengths, ends, strict=True):
             own = slice(end - length + 1, end)
-            for sums, values in zip(self._bins, self.positions.sums(found.divergence[own]), strict=True):
-                sums += values
+            self._places.add(found.divergence[own])
             self._sums[:, self._done] = (
                 length - 1,
                 found.float_surprise[own].sum(),
@@ -237,4 +235,5 @@ class ScoreSums:
     def scores(self) -> Scores:
         """What is said, once all texts were taken."""
         tokens, floats, quantized, divergence, same_top, delta_p, nonfinite = self._sums
-        return Scores(tokens, floats, quantized, divergence, same_top, delta_p, nonfinite, self._largest, *self._bins)
+        starts, means = self._places.starts, self._places.by_bin
+        return Scores(tokens, floats, quantized, divergence, same_top, delta_p, nonfinite, self._largest, starts, means)

@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import torch
 from torch import nn
@@ -26,11 +26,9 @@ FUSED = ("gate_up_proj", "down_proj")
 Pair = tuple[Grid | None, Grid | None]
 
 
-class Watch(Protocol):
-    """Is told of values and of what a grid makes of them."""
-
-    def __call__(self, name: str, values: torch.Tensor, grid: Grid, rounded: torch.Tensor) -> None:
-        """``name``: of the layer that reads them, or of the attention with ``.k`` or ``.v`` behind it."""
+#: Is told of values and of what a grid makes of them: the name of the layer that reads them, or of the attention with
+#: ``.k`` or ``.v`` behind it; the values, their grid, and the values as it keeps them.
+Watch = Callable[[str, torch.Tensor, Grid, torch.Tensor], None]
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from quantmedic.collectors.data.messages import first_line
-from quantmedic.collectors.from_checkpoint.weight_values import Weights
+from quantmedic.collectors.from_checkpoint.weight_values import WeightValues
 from quantmedic.collectors.from_language_model.configuration import (
     Held,
     TooMuchError,
@@ -49,7 +49,6 @@ class Skeleton:
         base: Without the output layer.
         layers: The blocks.
         norm: Behind the last of them.
-        prefix: Of the names of the parameters of ``base``.
         device: Where its parts run.
     """
 
@@ -57,7 +56,6 @@ class Skeleton:
     base: nn.Module
     layers: nn.ModuleList
     norm: nn.Module
-    prefix: str
     device: torch.device
 
     @property
@@ -152,8 +150,7 @@ def _taken_apart(model: nn.Module, folder: Path, device: torch.device) -> Skelet
     norm = next((getattr(base, name) for name in _NORMS if isinstance(getattr(base, name, None), nn.Module)), None)
     if len(lists) != 1 or norm is None or cast("Any", model).get_output_embeddings() is None:
         raise _unknown(folder, f"{type(model).__name__} is no list of blocks with a norm and an output layer")
-    prefix = next((f"{name}." for name, part in model.named_children() if part is base), "")
-    skeleton = Skeleton(model, base, lists[0], norm, prefix, device)
+    skeleton = Skeleton(model, base, lists[0], norm, device)
     _make_constants(skeleton, folder)
     return skeleton
 
@@ -182,7 +179,7 @@ def _make_constants(skeleton: Skeleton, folder: Path) -> None:
 
 
 @contextmanager
-def load_weights(part: nn.Module, name: str, weights: Weights, device: torch.device) -> Iterator[None]:
+def load_weights(part: nn.Module, name: str, weights: WeightValues, device: torch.device) -> Iterator[None]:
     """A part with the weights of a checkpoint on a device, as float32; without them again afterwards.
 
     Raises:
@@ -197,7 +194,7 @@ def load_weights(part: nn.Module, name: str, weights: Weights, device: torch.dev
         part.load_state_dict(empty, strict=False, assign=True)
 
 
-def _parameter(name: str, wanted: torch.Tensor, weights: Weights) -> torch.Tensor:
+def _parameter(name: str, wanted: torch.Tensor, weights: WeightValues) -> torch.Tensor:
     shape = tuple(wanted.shape)
     found = weights.load(name, shape)
     if found is None:

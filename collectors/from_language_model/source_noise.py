@@ -104,49 +104,40 @@ def _over_median(magnitudes: Floats) -> float | None:
 
 
 @dataclass
-class Tallies:
-    """Tallies by what reads the values: a layer, or the keys or values of an attention."""
-
-    found: dict[str, Tally] = field(default_factory=dict)
-
-    def __call__(self, name: str, values: torch.Tensor, grid: Grid, rounded: torch.Tensor) -> None:
-        """Take values; see ``Watch``."""
-        self.found.setdefault(name, Tally()).add(values, grid, rounded)
-
-
-@dataclass
-class Reaches:
-    """Scales with which the last code is the largest value, by what reads the values in float."""
-
-    found: dict[str, float] = field(default_factory=dict)
-
-    def __call__(self, name: str, values: torch.Tensor, grid: Grid, rounded: torch.Tensor) -> None:
-        """Take values; see ``Watch``."""
-        self.found[name] = max(self.found.get(name, 0.0), grid.scale_of(float(values.abs().max())))
-
-
-@dataclass
 class SourceNoise:
     """Noise of a float block whose inputs or whose cache alone are quantized.
 
     What scales inputs need is looked up in the float block: where those of a layer cut off, what it hands on is small,
     and so would be what the next one seems to need.
+
+    Attributes:
+        simulation: What is quantized in the block.
+        inputs: Noise of the tokens of each text where the inputs of its layers alone are.
+        caches: The same of keys and values.
+        tallies: By what reads the values: a layer, or the keys or values of an attention.
+        reaches: Scales with which the last code is the largest value, by what reads the values in float.
     """
 
     simulation: Simulation
     inputs: list[Floats] = field(default_factory=list)
     caches: list[Floats] = field(default_factory=list)
-    tallies: Tallies = field(default_factory=Tallies)
-    reaches: Reaches = field(default_factory=Reaches)
+    tallies: dict[str, Tally] = field(default_factory=dict)
+    reaches: dict[str, float] = field(default_factory=dict)
 
     def look(self, run: Runner) -> None:
         """Run one text with each source alone."""
         if self.simulation.inputs:
-            self.inputs.append(run(self.simulation.without_caches(), self.tallies))
+            self.inputs.append(run(self.simulation.without_caches(), self._count))
         if (plain := self.simulation.unrounded_inputs()).inputs:
-            run(plain, self.reaches)
+            run(plain, self._reach)
         if self.simulation.caches:
-            self.caches.append(run(self.simulation.without_inputs(), self.tallies))
+            self.caches.append(run(self.simulation.without_inputs(), self._count))
+
+    def _count(self, name: str, values: torch.Tensor, grid: Grid, rounded: torch.Tensor) -> None:
+        self.tallies.setdefault(name, Tally()).add(values, grid, rounded)
+
+    def _reach(self, name: str, values: torch.Tensor, grid: Grid, rounded: torch.Tensor) -> None:
+        self.reaches[name] = max(self.reaches.get(name, 0.0), grid.scale_of(float(values.abs().max())))
 
     def facts(self) -> dict[str, object]:
         """What is said of the block."""
@@ -155,12 +146,12 @@ class SourceNoise:
             found["activation_noise"] = float(np.mean(np.concatenate(self.inputs)))
             found |= self._worst_input()
             found["inputs"] = tuple(
-                _input_facts(name, tally, self.reaches) for name, tally in self._tallies_of_inputs().items()
+                _input_facts(name, tally, self.reaches.get(name)) for name, tally in self._tallies_of_inputs().items()
             )
         if self.caches:
             found["cache_noise"] = float(np.mean(np.concatenate(self.caches)))
             for kind, title in ((".k", "key"), (".v", "value")):
-                own = [tally for name, tally in self.tallies.found.items() if name.endswith(kind)]
+                own = [tally for name, tally in self.tallies.items() if name.endswith(kind)]
                 found |= {f"{title}_noise": max((tally.mean_noise for tally in own), default=None)}
                 found |= {f"{title}_clipped": _most(tally.clipped_share for tally in own)}
                 stored, needed = _most(tally.stored for tally in own), _most(tally.needed for tally in own)
@@ -168,7 +159,7 @@ class SourceNoise:
         return found
 
     def _tallies_of_inputs(self) -> dict[str, Tally]:
-        return {name: tally for name, tally in self.tallies.found.items() if name in self.simulation.inputs}
+        return {name: tally for name, tally in self.tallies.items() if name in self.simulation.inputs}
 
     def _worst_input(self) -> dict[str, object]:
         layers = self._tallies_of_inputs()
@@ -182,12 +173,12 @@ class SourceNoise:
             "input_clipped": worst.clipped_share,
             "input_token_ratio": worst.token_ratio,
             "input_channel_ratio": worst.channel_ratio,
-            **_scale_facts("input", worst.stored, self.reaches.found.get(name)),
+            **_scale_facts("input", worst.stored, self.reaches.get(name)),
         }
 
 
-def _input_facts(layer: str, tally: Tally, reaches: Reaches) -> RunningInputFacts:
-    scales = _scale_facts("input", tally.stored, reaches.found.get(layer))
+def _input_facts(layer: str, tally: Tally, needed: float | None) -> RunningInputFacts:
+    scales = _scale_facts("input", tally.stored, needed)
     return RunningInputFacts.model_validate(
         {"layer": layer, "noise": tally.mean_noise, "clipped": tally.clipped_share}
         | {name.removeprefix("input_"): value for name, value in scales.items()}

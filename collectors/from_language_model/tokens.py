@@ -42,7 +42,7 @@ def longest_text(model: object) -> int:
 
 def read_texts(
     source: TokenSource,
-    tokenizer: Path | None,
+    tokenizer: Path,
     vocabulary: int,
     *,
     length: int = LENGTH,
@@ -56,7 +56,7 @@ def read_texts(
         source: A file, or token ids as an array ``[texts, tokens]`` or one array or list per text. Files:
             ``.npz`` or ``.npy`` with ids, ``[texts, tokens]`` or one array per text; ``.jsonl`` with a list of ids
             per line, or an object with ``input_ids`` or ``text``; any other file is text, parted by blank lines.
-        tokenizer: Folder of the model, whose ``tokenizer.json`` reads texts; None where there is none.
+        tokenizer: Folder of the model, whose ``tokenizer.json`` reads texts.
         vocabulary: Ids have to be below it.
         length: Tokens that are kept of each text, from its beginning.
         note: Is told what a report has to say of how texts were read.
@@ -88,7 +88,7 @@ def read_texts(
     return texts
 
 
-def _read_source(source: TokenSource, tokenizer: Path | None, most: int, note: Announce) -> list[Ids]:
+def _read_source(source: TokenSource, tokenizer: Path, most: int, note: Announce) -> list[Ids]:
     if not isinstance(source, str | Path):
         return _ids_of_arrays(source)
     path = Path(source)
@@ -123,7 +123,7 @@ def _read_arrays(path: Path) -> list[Ids]:
     return [np.asarray(row, np.int64) for column in columns for row in np.atleast_2d(column.load())]
 
 
-def _read_lines(path: Path, tokenizer: Path | None, most: int, note: Announce) -> list[Ids]:
+def _read_lines(path: Path, tokenizer: Path, most: int, note: Announce) -> list[Ids]:
     TEXT_BYTES.check(path.stat().st_size, path)
     try:
         text = path.read_text(encoding="utf-8")
@@ -162,15 +162,10 @@ def _entry(line: str, where: str) -> Ids | str:
     )
 
 
-def _tokenize(texts: list[str], folder: Path | None, most: int, note: Announce) -> list[Ids]:
+def _tokenize(texts: list[str], folder: Path, most: int, note: Announce) -> list[Ids]:
     """Ids of texts, with the special tokens that the tokenizer adds."""
     if not texts:
         return []
-    if folder is None:
-        raise DataError(
-            "texts need the tokenizer of the model, and a module in memory has none",
-            help="give token ids, or the folder of the float model in place of the module",
-        )
     found = encode(folder, texts, most)
     if found.dropout:
         note(

@@ -87,7 +87,7 @@ def test_arrays_of_token_ids_from_strangers(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(content)
         tracemalloc.start()
         try:
-            read_texts(tmp_path / name, None, VOCABULARY)
+            read_texts(tmp_path / name, tmp_path, VOCABULARY)
             failed.append(f"{name}: taken")
         except QuantmedicError:
             pass
@@ -97,7 +97,7 @@ def test_arrays_of_token_ids_from_strangers(tmp_path: Path) -> None:
     assert not failed
     for name, content in (("misnamed.npz", npy(np.arange(40))), ("misnamed.npy", archive(npy(np.arange(40))))):
         (tmp_path / name).write_bytes(content)
-        assert read_texts(tmp_path / name, None, VOCABULARY)[0].tolist() == list(range(40)), "read by what it holds"
+        assert read_texts(tmp_path / name, tmp_path, VOCABULARY)[0].tolist() == list(range(40)), "read by what it holds"
 
 
 def test_configurations_that_ask_for_more_than_the_weights_hold(tmp_path: Path, subtests: pytest.Subtests) -> None:

@@ -14,7 +14,7 @@ import torch
 from builders import language_models as lm
 
 from quantmedic.collectors.from_language_model.checkpoint_case import run_language_models
-from quantmedic.collectors.from_language_model.positions import Means, Positions
+from quantmedic.collectors.from_language_model.positions import Means, starts_of_bins
 from quantmedic.engine.case.facts import LanguageFacts
 
 pytestmark = pytest.mark.thorough
@@ -23,12 +23,11 @@ pytestmark = pytest.mark.thorough
 @given(some.lists(some.integers(2, 90), min_size=1, max_size=5), some.integers(0, 2**32 - 1))
 def test_means_by_place_are_those_of_all_values_at_once(lengths: list[int], seed: int) -> None:
     random = np.random.default_rng(seed)
-    positions = Positions.of_texts(lengths)
-    means, texts = Means(positions), [random.normal(size=length) for length in lengths]
+    starts = starts_of_bins(lengths)
+    means, texts = Means(starts), [random.normal(size=length) for length in lengths]
     for text in texts:
         text[random.random(len(text)) < 0.1] = np.nan
         means.add(text)
-    starts = positions.starts
     assert starts[:2] == (0, 1) and list(starts) == sorted(set(starts)) and starts[-1] < max(lengths)
     for own, low, high in zip(means.by_bin, starts, (*starts[1:], max(lengths)), strict=True):
         values = np.concatenate([text[low:high] for text in texts])

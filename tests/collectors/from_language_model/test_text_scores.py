@@ -6,7 +6,7 @@ import pytest
 pytest.importorskip("torch")
 
 from quantmedic.collectors.from_language_model.bench import Gain, texts_of_trials
-from quantmedic.collectors.from_language_model.positions import Positions
+from quantmedic.collectors.from_language_model.positions import Means, starts_of_bins
 from quantmedic.collectors.from_language_model.scores import Scores, ScoreSums, TokenScores
 
 pytestmark = pytest.mark.thorough
@@ -45,8 +45,10 @@ def test_sums_are_those_of_all_tokens(texts: int, at_once: int) -> None:
     ends = np.cumsum([length - 1 for length in lengths])[:-1]
     parts = np.split(scores.divergence, ends)
     np.testing.assert_allclose(found.divergence, [own.sum() for own in parts], rtol=1e-12)
-    sums = np.sum([Positions.of_texts(lengths).sums(own)[0] for own in parts], axis=0)
-    np.testing.assert_allclose(found.place_sums, sums, rtol=1e-12)
+    means = Means(starts_of_bins(lengths))
+    for own in parts:
+        means.add(own)
+    assert (found.starts, found.by_place) == (means.starts, means.by_bin)
     assert len(found.largest) <= 1 + 0.001 * found.count + 1, "one token of a thousand is kept"
 
 
