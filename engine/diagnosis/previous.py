@@ -180,25 +180,24 @@ def level_gain(before: float | None, after: float | None) -> float | None:
 
 
 def _setting_changes(past: PreviousCase, facts: CaseFacts) -> Iterable[Changed]:
-    cases = (past.facts, facts)
-    yield from _setting_differences("data set", *(_first_by_name(c.datasets, "role") for c in cases), _data_settings)
+    cases = past.facts, facts
+    yield from _setting_differences(
+        "data set", cases, lambda case: _first_by_name(case.datasets, "role"), _data_settings
+    )
     for role, share in past.shared.items():
         if share < 1.0:
             change = SettingChange(subject=role, before=1.0, after=share)
             yield Changed(setting="share of the same samples", of="data set", count=1, examples=(change,))
-    yield from _setting_differences("layer", *(_first_by_name(c.layers, "float_name") for c in cases), _layer_settings)
-    then, now = (case.model.language.blocks for case in cases)
     yield from _setting_differences(
-        "layer", _input_scales(then), _input_scales(now), lambda scale: {"stored scale of inputs": scale}
+        "layer", cases, lambda case: _first_by_name(case.layers, "float_name"), _layer_settings
+    )
+    yield from _setting_differences("layer", cases, _input_scales, lambda scale: {"stored scale of inputs": scale})
+    yield from _setting_differences(
+        "block", cases, lambda case: _first_by_name(case.model.language.blocks, "name"), _block_settings
     )
     yield from _setting_differences(
-        "block",
-        _first_by_name(then, "name"),
-        _first_by_name(now, "name"),
-        lambda block: _known({"stored scale of keys": block.key_scale, "stored scale of values": block.value_scale}),
+        "activation", cases, lambda case: _first_by_name(case.tensors, "float_name"), _tensor_settings
     )
-    tensors = (_first_by_name(case.tensors, "float_name") for case in cases)
-    yield from _setting_differences("activation", *tensors, _tensor_settings)
 
 
 def _known(settings: Mapping[str, object]) -> dict[str, object]:
@@ -207,8 +206,12 @@ def _known(settings: Mapping[str, object]) -> dict[str, object]:
 
 
 def _setting_differences(
-    of: str, then: Mapping[str, _V], now: Mapping[str, _V], settings: Callable[[_V], dict[str, object]]
+    of: str,
+    cases: tuple[CaseFacts, CaseFacts],
+    named: Callable[[CaseFacts], dict[str, _V]],
+    settings: Callable[[_V], dict[str, object]],
 ) -> Iterable[Changed]:
+    then, now = map(named, cases)
     found: dict[str, list[SettingChange]] = {}
     for name, view in then.items():
         if name not in now:
@@ -252,10 +255,10 @@ def _layer_settings(layer: LayerFacts) -> dict[str, object]:
     return _known(settings)
 
 
-def _input_scales(blocks: Iterable[BlockFacts]) -> dict[str, float]:
+def _input_scales(case: CaseFacts) -> dict[str, float]:
     """Stored scales of inputs by layer; cases of older versions have that of the layer which loses most by block."""
     found: dict[str, float] = {}
-    for block in blocks:
+    for block in case.model.language.blocks:
         if block.input_layer is not None and block.input_scale is not None:
             found[block.input_layer] = block.input_scale
         found |= {own.layer: own.scale for own in block.inputs if own.layer is not None and own.scale is not None}
@@ -274,6 +277,10 @@ def _tensor_settings(tensor: TensorFacts) -> dict[str, object]:
     if kind == "static" and quantizer.low is not None and quantizer.high is not None:
         settings["range"] = (quantizer.low, quantizer.high)
     return _known(settings)
+
+
+def _block_settings(block: BlockFacts) -> dict[str, object]:
+    return _known({"stored scale of keys": block.key_scale, "stored scale of values": block.value_scale})
 
 
 def _data_settings(dataset: DatasetFacts) -> dict[str, object]:

@@ -118,7 +118,8 @@ def absorb(
             continue  # What recovers nothing explains nothing.
         # What is still there on the repaired facts, or cannot be judged on them.
         after = evaluate(base, repair(outcome.change, outcome.alone))
-        standing = {each.key for result in after for each in (*result.findings, *result.unknown)}
+        standing = {f.key for result in after for f in result.findings}
+        standing |= {u.key for result in after for u in result.unknown}
         explained = [f for f in later if f.key not in standing]
         absorbed |= {f.key for f in explained}
         absorbs[cause.cause] = tuple(

@@ -242,10 +242,10 @@ def _quantizer_on_grid(quantizer: QuantizerFacts, grid: Grid) -> QuantizerFacts:
 
 def _with_new_clipping(case: Case, facts: CaseFacts, tensors: tuple[TensorFacts, ...]) -> tuple[DatasetFacts, ...]:
     """The inputs are what they were; only what the new ranges clip has changed."""
-    shares: dict[Role | None, float | None] = {**clipped_shares(case, tensors)}
+    shares = clipped_shares(case, tensors)
     ratio = clipped_ratio(shares)
     return tuple(
-        view.model_copy(update={"clipped_share": shares.get(view.role), "clipped_share_ratio": ratio})
+        view.model_copy(update={"clipped_share": view.role and shares.get(view.role), "clipped_share_ratio": ratio})
         for view in facts.datasets
     )
 

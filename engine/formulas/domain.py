@@ -62,7 +62,7 @@ def domain_facts(case: Case, clipped: Mapping[Role, float | None]) -> dict[str, 
     return facts | {"domain_reading": "; ".join(word for word in words if word) or None}
 
 
-def clipped_ratio(clipped: Mapping[Role | None, float | None] | Mapping[Role, float | None]) -> float | None:
+def clipped_ratio(clipped: Mapping[Role, float | None]) -> float | None:
     """Clipped values of the validation set against those of the other; None without one of them."""
     mine, other = clipped.get("representative"), clipped.get("validation")
     return None if mine is None else ratio(other, max(mine, _FLOOR))

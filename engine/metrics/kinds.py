@@ -96,8 +96,14 @@ class MetricKind:
         if pair := self.defined_numbers(floats, quantized):
             if not len(pair[0]):
                 return _UNDEFINED
-            asked = {"higher_is_better": higher_is_better, "relative": relative, "root": self.root}
-            return paired.drop_interval(*pair, **asked, confidence=confidence, seed=seed)
+            return paired.drop_interval(
+                *pair,
+                higher_is_better=higher_is_better,
+                relative=relative,
+                root=self.root,
+                confidence=confidence,
+                seed=seed,
+            )
         if self.is_share and floats.equals(quantized):
             low, high = paired.score_interval(0, 0, len(floats), confidence)
             level = abs(self.value(floats)) if relative else 1.0

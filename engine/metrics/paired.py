@@ -63,8 +63,8 @@ def drop_interval(
     elif relative:
         found = _bootstrap(floats, quantized, _relative_drop, confidence, seed)
         if root:  # 1 - √(b / a), where 1 - b / a was found
-            drop, low, high = (1 - math.sqrt(max(1 - value, 0.0)) for value in found)
-            found = drop, low, high
+            drop, below, above = (1 - math.sqrt(max(1 - value, 0.0)) for value in found)
+            found = drop, below, above
     else:
         found = _bootstrap(floats, quantized, _difference_of_roots if root else _difference_of_means, confidence, seed)
     return worse_is_positive(found, higher_is_better)
