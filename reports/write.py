@@ -21,6 +21,7 @@ from quantmedic.reports.machines.json import render_json
 from quantmedic.reports.machines.junit import render_junit
 from quantmedic.reports.machines.metrics import render_metrics
 from quantmedic.reports.machines.model_explorer import render_model_explorer
+from quantmedic.reports.machines.sarif import render_sarif
 from quantmedic.reports.manual import glossary_page
 from quantmedic.reports.markdown import render_markdown
 from quantmedic.reports.page.html import INDEX, render_index, render_manual_page
@@ -29,9 +30,9 @@ from quantmedic.reports.sections.prescription_run import run_files
 from quantmedic.reports.sections.samples import samples_of
 from quantmedic.reports.templating import svg
 
-FORMATS = ("html", "markdown", "json", "png", "model-explorer", "metrics", "junit")
+FORMATS = ("html", "markdown", "json", "png", "model-explorer", "metrics", "sarif", "junit")
 #: What a gate's verdict is written to, by format.
-CHECK_FILES = {"markdown": "check.md", "junit": "check.xml"}
+CHECK_FILES = {"markdown": "check.md", "sarif": "check.sarif", "junit": "check.xml"}
 PAGE_NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)*", re.ASCII)
 OWN_GRAPH = re.compile(
     r"((mse|cosine|sqnr)-(representative|validation)|loss-budget|error-birth|histogram-\d+|samples-\w+)\.(svg|png)"
@@ -63,7 +64,7 @@ def write_report(
         manuals: Manual pages in Markdown by their path without suffix: ``W001``, ``general/preprocessing``.
         folder: Where to write; made if it does not exist.
         formats: Any of ``html``, ``markdown``, ``json``, ``png`` (the graphs as pictures), ``model-explorer`` (colours
-            for that viewer), ``metrics`` (flat numbers) and, of the verdict of a gate, ``junit``.
+            for that viewer), ``metrics`` (flat numbers) and, of the verdict of a gate, ``sarif`` and ``junit``.
         inspection: The case behind the diagnosis, for the tools of the page; without it the page can only be read.
 
     Returns:
@@ -119,8 +120,7 @@ def _report_files(
     if "json" in formats:
         yield "report.json", render_json(diagnosis).encode()
     yield from _files_for_tools(diagnosis, formats)
-    if "junit" in formats:
-        yield CHECK_FILES["junit"], render_junit(diagnosis).encode()
+    yield from _gate_files(diagnosis, manuals, formats)
     if set(formats) - {"png"}:
         yield from prescription_files(diagnosis)
         yield from run_files(diagnosis)
@@ -138,12 +138,20 @@ def _files_for_tools(diagnosis: Diagnosis, formats: list[str]) -> Iterator[tuple
         yield "metrics.json", render_metrics(diagnosis).encode()
 
 
+def _gate_files(diagnosis: Diagnosis, manuals: Mapping[str, str], formats: list[str]) -> Iterator[tuple[str, bytes]]:
+    """The verdict of a gate, where one was asked for."""
+    if "sarif" in formats:
+        yield CHECK_FILES["sarif"], render_sarif(diagnosis, manuals).encode()
+    if "junit" in formats:
+        yield CHECK_FILES["junit"], render_junit(diagnosis).encode()
+
+
 def _check_request(formats: list[str], manuals: Mapping[str, str], diagnosis: Diagnosis) -> None:
     for unknown in set(formats) - set(FORMATS):
         raise QuantmedicError(f"unknown report format {unknown!r}", help=f"known formats: {', '.join(FORMATS)}")
-    if diagnosis.check is None and "junit" in formats:
+    if diagnosis.check is None and (wanted := [form for form in formats if form in ("sarif", "junit")]):
         raise QuantmedicError(
-            "there is no verdict of a gate to write as junit",
+            f"there is no verdict of a gate to write as {' and '.join(wanted)}",
             help="use quantmedic check instead of quantmedic diagnose",
         )
     for code in manuals:

@@ -25,6 +25,7 @@ from quantmedic.api.checks import check as check_case
 from quantmedic.api.inspection import inspect
 from quantmedic.api.options import CollectOptions, Option
 from quantmedic.api.report import write_report
+from quantmedic.api.rulebase import load_manuals
 from quantmedic.cli.groups import Command, declared_group, option
 from quantmedic.cli.limits import Limits, limit_options
 from quantmedic.cli.options import (
@@ -49,9 +50,10 @@ from quantmedic.reports.machines.github import annotations, append_summary, job_
 from quantmedic.reports.machines.json import render_json
 from quantmedic.reports.machines.junit import render_junit
 from quantmedic.reports.machines.metrics import render_metrics
+from quantmedic.reports.machines.sarif import render_sarif
 from quantmedic.reports.terminal.check import render_check
 
-FORMATS = ("html", "markdown", "json", "png", "junit", "metrics")
+FORMATS = ("html", "markdown", "json", "png", "sarif", "junit", "metrics")
 DEFAULT_FORMATS = tuple(name for name in FORMATS if name not in ("png", "metrics"))
 #: Formats that are files alone.
 _UNPRINTABLE = ("html", "png")
@@ -166,7 +168,7 @@ def check(
         warn_only=gate.warn_only,
         location=gate.location,
     )
-    _show(diagnosis, report)
+    _show(diagnosis, report, base)
     if report.output is not None:
         kept = kept_where_there_is_room(case, "check") if len(models) > 1 else nullcontext()
         with kept:
@@ -237,7 +239,7 @@ def _case(models: Sequence[Path], static: bool, options: CollectOptions, base: R
     return collect_case(float_model, quantized_model, options, base)
 
 
-def _show(diagnosis: Diagnosis, report: ReportOptions) -> None:
+def _show(diagnosis: Diagnosis, report: ReportOptions, base: RuleBase) -> None:
     """Causes as warnings, and the verdict or one format."""
     print_warnings(diagnosis)
     match report.printed_format:
@@ -249,6 +251,8 @@ def _show(diagnosis: Diagnosis, report: ReportOptions) -> None:
             print_format(render_metrics(diagnosis))
         case "junit":
             print_format(render_junit(diagnosis))
+        case "sarif":
+            print_format(render_sarif(diagnosis, load_manuals(base)))
         case _:
             text = render_check(diagnosis, verbosity=report.verbosity, color=with_color(), ascii_only=ascii_only())
             print_report(text)

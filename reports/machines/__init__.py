@@ -1,1 +1,1 @@
-"""Reports for machines: JSON, JUnit, GitHub."""
+"""Reports for machines: JSON, SARIF, JUnit, GitHub."""

@@ -92,6 +92,11 @@ def _alarm(cause: CauseReport, findings: Iterable[CheckedFinding]) -> Alarm:
     )
 
 
+def failed_gates(check: CheckReport) -> tuple[GateLine, ...]:
+    """Gates that did not pass and have no causes to speak for them: all but that of the findings."""
+    return tuple(gate for gate in check.failed if gate.kind != "findings")
+
+
 def gate_level(gate: GateLine, check: CheckReport) -> Level:
     """How loud a gate is that did not pass: what was not decided, or what the policy lets pass, is a warning."""
     return "warning" if gate.status in ("undecided", "not-judged") or is_let_pass(check) else "error"

@@ -150,7 +150,7 @@ def test_no_expression_in_scripts() -> None:
 def test_every_input_is_used_and_every_output_comes_from_a_step() -> None:
     text = (ROOT / "action.yml").read_text(encoding="utf-8")
     assert all(f"${{{{ inputs.{name} }}}}" in text for name in ACTION["inputs"])
-    assert set(ACTION["outputs"]) == {"verdict", "exit-code", "report"}
+    assert set(ACTION["outputs"]) == {"verdict", "exit-code", "report", "sarif"}
 
 
 # --- Installation ----------------------------------------------------------------------------------------------------
@@ -190,7 +190,7 @@ def test_empty_model_is_refused_before_anything_is_installed(tmp_path: Path) -> 
     for name in ("float", "quantized"):
         done = Runner(tmp_path, tmp_path).run(MODELS | {name: ""})
         assert done.code == 2
-        assert done.outputs == {"verdict": "", "exit-code": "2", "report": ""}
+        assert done.outputs == {"verdict": "", "exit-code": "2", "report": "", "sarif": ""}
         assert f"::error title=quantmedic::the input '{name}' is empty" in done.log
         assert not list(tmp_path.glob("quantmedic-*"))
 
@@ -232,6 +232,7 @@ verdict, code = pathlib.Path(__file__).with_name("verdict").read_text().split()
 folder = next(a.partition("=")[2] for a in sys.argv if a.startswith("--output="))
 pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
 pathlib.Path(folder, "report.json").write_text(json.dumps({"gate": verdict, "arguments": sys.argv[1:]}))
+pathlib.Path(folder, "check.sarif").write_text("{}")
 sys.exit(int(code))
 """
 
@@ -270,6 +271,7 @@ def test_hostile_inputs_arrive_as_they_are_and_do_nothing(recorder: Runner, tmp_
             "verdict": "REGRESSION",
             "exit-code": "1",
             "report": str(report),
+            "sarif": str(report / "check.sarif"),
         }
         assert not [path for path in tmp_path.rglob("pwned*") if path.name == "pwned"]
         assert "owned" not in done.log
@@ -331,8 +333,9 @@ def test_a_regression_has_all_reports_and_annotates_its_policy(
         "verdict": "REGRESSION",
         "exit-code": "1",
         "report": str(report),
+        "sarif": str(report / "check.sarif"),
     }
-    names = {"index.html", "report.md", "report.json", "check.md", "check.xml", "quantmedic.case"}
+    names = {"index.html", "report.md", "report.json", "check.md", "check.sarif", "check.xml", "quantmedic.case"}
     assert names <= {path.name for path in report.iterdir()}
     assert "REGRESSION" in done.log and "REGRESSION" in done.summary
     assert re.search(r"^::(error|warning) file=quantmedic\.toml,line=\d+", done.log, re.M)
@@ -348,7 +351,7 @@ def test_what_could_not_run_leaves_no_verdict_of_an_earlier_run(
     (report / "report.json").write_text('{"gate": "ACCEPT"}', encoding="utf-8")
     done = runner(folder).run({"float": "missing.onnx", "quantized": "models/int8.onnx"} | DATA)
     assert done.code == 2
-    assert done.outputs == {"verdict": "", "exit-code": "2", "report": ""}
+    assert done.outputs == {"verdict": "", "exit-code": "2", "report": "", "sarif": ""}
     assert "missing.onnx" in done.log
     assert "\n::error title=quantmedic::the check could not run" in done.log
 

@@ -225,4 +225,4 @@ def test_manual_shows_what_the_command_prints(project: Callable[..., Path], tmp_
     assert done.returncode == 1, done.stderr
     shown, _, wrote = done.stdout.partition("wrote ")
     assert NUMBER.sub("0", shown).split() == NUMBER.sub("0", printed).split()
-    assert wrote.startswith("report/index.html") and " check.xml," in wrote
+    assert wrote.startswith("report/index.html") and " check.sarif," in wrote

@@ -200,7 +200,7 @@ def _policies() -> Iterator[Target]:
     yield Target("policy", 2, _CASE | {"pyproject.toml": "project.toml"}, "pyproject.toml", mutate_toml, policy)
     named = ("check x.case --config p.toml",)
     yield Target("policy", 0.5, _CASE | {"p.toml": "policy.toml"}, "p.toml", mutate_toml, named)
-    place = ("check x.case --location p.toml --format junit",)
+    place = ("check x.case --location p.toml --format sarif",)
     yield Target("policy", 0.2, _CASE | {"p.toml": "policy.toml"}, "p.toml", mutate_lines, place)
     yield Target(
         "baseline", 5, _CASE | {"b.json": "b.json"}, "b.json", mutate_json, ("check x.case --baseline b.json",)
@@ -218,7 +218,7 @@ def _folders(seeds: Seeds) -> Iterator[Target]:
     """What others left where a command reads or writes; only the words say what that is."""
     own = _EVERYTHING | {"sensitivity.json": "sensitivity.json"}
     spoken = _spoken(seeds)
-    written = (*_WRITTEN, f"{_STATIC[0]} --format junit -o out/r")
+    written = (*_WRITTEN, f"{_STATIC[0]} --format sarif -o out/r")
     yield Target("planted rests", 6, own, "", mutate_bytes, written, plant.plant_rest)
     yield Target("links", 12, own, "", mutate_bytes, (*_WORDS, *written), plant.plant_links)
     dumped = own | {f"d/Result_{k}/{name}": name for k in range(2) for name in ("relu.raw", "pool.npy")}

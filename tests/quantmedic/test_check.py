@@ -31,7 +31,7 @@ metric = "top1"
 max_drop = 2.0
 """
 #: Files of a report that are read as text.
-TEXTS = {".html", ".md", ".json", ".xml", ".svg", ".py"}
+TEXTS = {".html", ".md", ".json", ".sarif", ".xml", ".svg", ".py"}
 #: Pictures, and a format that ``check`` does not write.
 UNREADABLE = ("png", "model-explorer")
 #: Environment of tests: none of a continuous integration that they may run in.
@@ -80,6 +80,7 @@ VERDICTS = (
 )
 READERS: dict[str, Callable[[str, str, int], bool]] = {
     "json": lambda text, word, code: json.loads(text)["gate"] == word,
+    "sarif": lambda text, word, code: json.loads(text)["version"] == "2.1.0",
     "junit": lambda text, word, code: bool(list(ElementTree.fromstring(text).iter("failure"))) == (code != 0),
     "markdown": lambda text, word, code: word in text,
 }
@@ -130,6 +131,7 @@ class TestModels:
             "report.md",
             "report.json",
             "check.md",
+            "check.sarif",
             "check.xml",
             "quantmedic.case",
         } <= names
@@ -164,7 +166,7 @@ def test_no_report_tells_of_the_machine(run: Check, tmp_path: Path) -> None:
     ]
     told = {path.name: path.read_text(encoding="utf-8") for path in folder.rglob("*") if path.suffix in TEXTS}
     told["case.json"] = zipfile.ZipFile(folder / "quantmedic.case").read("case.json").decode()
-    assert {"index.html", "report.md", "report.json", "check.xml", "metrics.json"} <= told.keys()
+    assert {"index.html", "report.md", "report.json", "check.sarif", "check.xml", "metrics.json"} <= told.keys()
     assert [(name, word) for name, text in told.items() for word in forbidden if word in text] == []
 
 
@@ -293,7 +295,7 @@ UNFIT = {
     "a b c": "one case",
     "CASE --static": "--static",
     "CASE -v x.npz": "--validation",
-    "CASE --format json --format junit": "--output",
+    "CASE --format json --format sarif": "--output",
     "CASE --format html": "--output",
     "CASE --today tomorrow": "2026-11-30",
     "CASE --resume": "--output",
@@ -329,7 +331,7 @@ class TestGitHub:
         where = {"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(tmp_path / "none" / "summary.md")}
         done = run("check", cases / "patient.case", "-o", "out", **where)
         assert done.returncode == 2 and "GITHUB_STEP_SUMMARY" in done.stderr
-        assert (tmp_path / "out" / "check.xml").exists()
+        assert (tmp_path / "out" / "check.sarif").exists()
 
     def test_elsewhere_there_are_none(self, run: Check, cases: Path) -> None:
         done = run("check", cases / "patient.case")

@@ -53,7 +53,7 @@ def folder(patient_case: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
 OUTPUTS = (
     "show x.case --table all",
     "diagnose x.case -o out --format html --format markdown --format json --format png",
-    "check x.case -o out --format junit --format markdown --format json",
+    "check x.case -o out --format sarif --format junit --format markdown --format json",
     "check x.case --format junit -o out",
     "compare x.case sound.case -o out",
     "check x.case --write-baseline b.json",
@@ -67,7 +67,7 @@ def test_halves_in_a_case_reach_every_output_as_text(folder: Path) -> None:
     for command in OUTPUTS:
         done = run_quantmedic(*command.split(), cwd=folder)
         assert done.returncode in (0, 1) and "internal error" not in done.stderr, (command, done.stderr)
-    for path in folder.rglob("*.json"):
+    for path in [*folder.rglob("*.json"), *folder.rglob("*.sarif")]:
         text = path.read_text(encoding="utf-8")
         assert r"\\ud800" in text
         json.dumps(json.loads(text), ensure_ascii=False).encode()  # as other readers of JSON insist on it

@@ -83,7 +83,7 @@ MORE_OUTPUTS = (
     "check CASE --format json",
     "check CASE --format markdown",
     "check CASE --format junit",
-    "check CASE --format junit",
+    "check CASE --format sarif",
     "show CASE --table data-sets",
     "show CASE --table loss-budget",
     "show CASE --table all --csv -",

@@ -1,6 +1,7 @@
 """Writing: all or nothing, and nothing that gives the author away."""
 
 import errno
+import json
 import os
 import socket
 import sys
@@ -15,6 +16,7 @@ from quantmedic.engine.errors import OutputError, QuantmedicError, RuleError
 from quantmedic.reports.machines.comment import render_comment
 from quantmedic.reports.machines.github import annotations
 from quantmedic.reports.machines.junit import render_junit
+from quantmedic.reports.machines.sarif import render_sarif
 from quantmedic.reports.page.html import LOADER, SCRIPTS, THEME, compress, program_of
 from quantmedic.reports.terminal.check import render_check
 from quantmedic.reports.write import FORMATS, write_report
@@ -151,39 +153,41 @@ def test_nothing_of_the_author_s_machine_is_told(
     moved = with_check(checked, location="/home/canary/ci/quantmedic.toml")
     texts = {"annotations": "\n".join(annotations(moved))}
     assert "file=quantmedic.toml" in texts["annotations"]
-    for found, formats in ((checked, FORMATS[:3]), (moved, ("junit",))):
+    for found, formats in ((checked, FORMATS[:3]), (moved, ("sarif", "junit"))):
         written = write_report(found, manuals, tmp_path / formats[0], formats)
         texts |= {file.path.name: file.path.read_text(encoding="utf-8") for file in written}
     for told in ("canary", str(tmp_path), str(Path(__file__).parents[2])):
         assert not [name for name, text in texts.items() if told in text], told
-    for name in ("annotations", "check.xml"):
+    for name in ("annotations", "check.sarif", "check.xml"):
         assert socket.gethostname() not in texts[name]
 
 
 def test_the_verdict_of_a_gate_goes_beside_the_report(
     checked: Diagnosis, manuals: Mapping[str, str], tmp_path: Path
 ) -> None:
-    written = write_report(checked, manuals, tmp_path, ("html", "json", "junit"))
-    names = [file.path.name for file in written[:3]]
-    assert names == ["index.html", "report.json", "check.xml"]
+    written = write_report(checked, manuals, tmp_path, ("html", "json", "sarif", "junit"))
+    names = [file.path.name for file in written[:4]]
+    assert names == ["index.html", "report.json", "check.sarif", "check.xml"]
+    assert json.loads((tmp_path / "check.sarif").read_text())["version"] == "2.1.0"
     assert (tmp_path / "check.xml").read_text(encoding="utf-8").startswith('<?xml version="1.0" encoding="UTF-8"?>\n')
 
 
 def test_a_verdict_of_an_earlier_report_goes(checked: Diagnosis, diagnosis: Diagnosis, tmp_path: Path) -> None:
     (tmp_path / "check.md").write_text("earlier")
     (tmp_path / "check.txt").write_text("mine")
-    write_report(checked, {}, tmp_path, ("junit",))
-    assert {"check.xml", "check.txt"} <= tree(tmp_path) and "check.md" not in tree(tmp_path)
+    write_report(checked, {}, tmp_path, ("sarif", "junit"))
+    assert {"check.sarif", "check.xml", "check.txt"} <= tree(tmp_path) and "check.md" not in tree(tmp_path)
     write_report(diagnosis, {}, tmp_path, ("json",))
     assert {name for name in tree(tmp_path) if name.startswith("check.")} == {"check.txt"}
 
 
 def test_a_verdict_that_was_not_asked_for_cannot_be_written(diagnosis: Diagnosis, tmp_path: Path) -> None:
-    with pytest.raises(QuantmedicError, match="no verdict of a gate to write as junit") as caught:
-        write_report(diagnosis, {}, tmp_path / "report", ("html", "junit"))
-    assert "quantmedic check" in (caught.value.help or "")
+    for form in ("sarif", "junit"):
+        with pytest.raises(QuantmedicError, match=f"no verdict of a gate to write as {form}") as caught:
+            write_report(diagnosis, {}, tmp_path / "report", ("html", form))
+        assert "quantmedic check" in (caught.value.help or "")
     assert not (tmp_path / "report").exists()
-    renderers = (render_comment, annotations, render_junit, check_lines)
+    renderers = (render_comment, annotations, render_junit, lambda found: render_sarif(found, {}), check_lines)
     for render in renderers:
         with pytest.raises(QuantmedicError, match="no verdict of a gate"):
             render(diagnosis)
