@@ -57,7 +57,6 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -251,8 +250,8 @@ def report(specs: list[Spec], root: Path, arguments: argparse.Namespace, entry: 
     if entry is not None:
         print(entries.render_entry(entry, told))
     if arguments.json:
-        rows_of_all = {"rows": [row.as_json() for row in told]}
-        arguments.json.write_text(json.dumps({**summed, **rows_of_all}, indent=1, default=str))
+        rows = [row.as_json() for row in told]
+        arguments.json.write_text(json.dumps({**summed, "rows": rows}, indent=1, default=str))
     return 0
 
 
@@ -294,23 +293,6 @@ def summary(found: list[tuple[Built, Answer]], left_out: list[Built]) -> dict[st
         "gains": gain_errors(found),
         "pasted": paste_table.summary(paste_table.rows(found)),
         "fixed": paste_table.summary(paste_table.fixed_rows(found)),
-        "cases": [
-            {
-                "name": built.spec.name,
-                "part": "tuning" if built.spec.tuning else "reporting",
-                "family": built.spec.family,
-                "seed": built.spec.seed,
-                "strength": built.strength,
-                "recipe": built.recipe,
-                "expected": built.spec.expected,
-                "recovery_db": built.recovery_db,
-                "recovery_worst_column_db": built.recovery_worst_db,
-                "before": asdict(built.before) if built.before else None,
-                "healed": asdict(built.healed) if built.healed else None,
-                **asdict(answer),
-            }
-            for built, answer in found
-        ],
         "left_out": [{"name": b.spec.name, "status": b.status, "reason": b.reason} for b in left_out],
     }
 

@@ -5,7 +5,6 @@ It is given both models, the representative set and half of the validation set. 
 
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -36,7 +35,7 @@ def repair(built: Built, seconds: float) -> Pasted:
                 threads=1,
                 prove=seconds,
                 **built.told_metric,
-                **_known_outputs(built.folder, given),
+                **{name: take_rows(load_arrays(path), given) for name, path in known_outputs(built.folder).items()},
             )
             if found.model is None:
                 return _without_model(found)
@@ -50,10 +49,10 @@ def repair(built: Built, seconds: float) -> Pasted:
     return measured
 
 
-def _known_outputs(folder: Path, rows: Array) -> dict[str, Any]:
-    """Outputs from elsewhere that a case comes with, for the samples given."""
-    paths = [folder / f"{name}.npz" for name in ("reference_outputs", "device_outputs")]
-    return {path.stem: take_rows(load_arrays(path), rows) for path in paths if path.is_file()}
+def known_outputs(folder: Path) -> dict[str, Path]:
+    """Outputs from elsewhere that a case comes with."""
+    paths = (folder / f"{name}.npz" for name in ("reference_outputs", "device_outputs"))
+    return {path.stem: path for path in paths if path.is_file()}
 
 
 def _without_model(found: Fixed) -> Pasted:

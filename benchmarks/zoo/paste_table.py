@@ -2,7 +2,6 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -161,15 +160,4 @@ def summary(found: Sequence[Row]) -> dict[str, Any]:
         "controls": len(controls),
         "controls_prescribed": sum(p.outcome != "no prescription" for p in controls),
         "controls_ran": sum(p.outcome == "ran" for p in controls),
-        "cases": {
-            b.spec.name: {
-                "noise": noise_share(b, p),
-                "worst_column": worst_share(b, p),
-                "metric": metric_share(b, p),
-                "healed": is_healed(b, p),
-                "reason": "" if is_healed(b, p) else reason(b, p),
-                **asdict(p),
-            }
-            for b, _, p in found
-        },
     }

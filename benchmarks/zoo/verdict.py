@@ -5,21 +5,19 @@ import time
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import quantmedic
 import quantmedic.collectors as collectors_
 import quantmedic.engine as engine_
 import quantmedic.rules as rules_
 import quantmedic.trials as trials_
-from quantmedic.api.arguments import CollectArguments
 from quantmedic.api.options import Prove
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.formulas.derive import derive
 from quantmedic.engine.rules.rulebase import RuleBase
 
 from .cases import Built
-from .fixing import repair
+from .fixing import known_outputs, repair
 from .paste import Pasted, paste
 from .peer import peer_causes
 from .protocol.layers import layer_names, said_of
@@ -120,19 +118,10 @@ def _case(built: Built, quick: bool, prove: Prove) -> Case:
         threads=1,
         prove=prove,
         **built.told_metric,
-        **further_inputs(built.folder),
+        **known_outputs(built.folder),
     )
     quantmedic.save_case(case, stored)
     return case
-
-
-def further_inputs(folder: Path) -> dict[str, Any]:
-    """Further inputs that a case comes with, as far as this version of quantmedic takes them."""
-    return {
-        name: folder / f"{name}.npz"
-        for name in ("reference_outputs", "device_outputs")
-        if name in CollectArguments.__annotations__ and (folder / f"{name}.npz").is_file()
-    }
 
 
 @cache

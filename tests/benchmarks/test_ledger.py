@@ -12,10 +12,9 @@ from zoo.protocol.ledger import Begun, LedgerError, begin, commit_of, read, read
 BEGUN = Begun("reporting", 906, 4, "2026-01-01T00:00:00+00:00", "a" * 40, {"sample": 25})
 ROWS = [fault(said("wide-range")), control(said(verdict="healthy"))]
 SUMMARY = {
-    "cases": [],
     "left_out": [{"name": "net/x", "status": "inapplicable", "reason": "no place"}],
-    "pasted": {"cases": {}},
-    "fixed": {"cases": {}},
+    "pasted": {},
+    "fixed": {},
 }
 FIGURES = figures_of(ROWS, SUMMARY)
 

@@ -63,7 +63,7 @@ def figures_of(rows: Sequence[Row], summary: Mapping[str, Any]) -> dict[str, Any
         "confidence": {NOW: _confidence(rows)},
         "assigned_median": float(np.median(assigned)) if assigned else None,
         "versions": {name: version(name) for name in VERSIONS},
-        "summary": _without_cases(summary),
+        "summary": _without_reasons(summary),
     }
 
 
@@ -73,14 +73,12 @@ def _confidence(rows: Sequence[Row]) -> dict[str, Any]:
     return {name: asdict(each) if each is not None else None for name, each in found.items()}
 
 
-def _without_cases(summary: Mapping[str, Any]) -> dict[str, Any]:
-    """The summary, where lists of cases are left to the rows; of cases that were not asked, those with a reason."""
-    kept = {key: value for key, value in summary.items() if key != "cases"}
-    kept["not_asked"] = Counter(case["status"] for case in kept.pop("left_out"))
-    kept["broken"] = [case for case in summary["left_out"] if case["status"] != "inapplicable"]
-    for group in ("pasted", "fixed"):
-        kept[group] = {key: value for key, value in summary[group].items() if key != "cases"}
-    return kept
+def _without_reasons(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """The summary, where of cases that were not asked only those that broke are kept with their reason."""
+    kept = dict(summary)
+    left_out = kept.pop("left_out")
+    kept["not_asked"] = Counter(case["status"] for case in left_out)
+    return kept | {"broken": [case for case in left_out if case["status"] != "inapplicable"]}
 
 
 def shares_of(record: Record) -> dict[str, dict[str, Share]]:
