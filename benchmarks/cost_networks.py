@@ -6,18 +6,19 @@ from a seed.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
-from networks import SEED, Builder
 from numpy.typing import NDArray
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
 Floats = NDArray[np.float32]
+SEED = 11
 #: Height of a row of text, its length while calibrating and judging, and the classes of a letter.
 ROW, LENGTH, LETTERS = 32, 192, 40
 #: Channels of the reader's attention; side of the classifier's images, and its channels.
@@ -107,6 +108,62 @@ def quantize(folder: Path, name: str, samples: Floats, *, reduce_range: bool = F
         weight_type=QuantType.QInt8,
         reduce_range=reduce_range,
     )
+
+
+@dataclass
+class Builder:
+    """Nodes and random weights of a network in the making, which cost what trained ones cost.
+
+    Methods return the name of the tensor that they add.
+    """
+
+    rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(SEED))
+    nodes: list[onnx.NodeProto] = field(default_factory=list)
+    weights: list[onnx.TensorProto] = field(default_factory=list)
+
+    def constant(self, value: Floats) -> str:
+        name = f"w{len(self.weights)}"
+        self.weights.append(numpy_helper.from_array(value, name))
+        return name
+
+    def add(self, op: str, *inputs: str, **attributes: Any) -> str:
+        name = f"{op.lower()}{len(self.nodes)}"
+        self.nodes.append(helper.make_node(op, list(inputs), [name], name=name, **attributes))
+        return name
+
+    def conv(
+        self, x: str, before: int, after: int, size: int, stride: int = 1, groups: int = 1, gain: float = 2
+    ) -> str:
+        fan = before // groups * size * size
+        w = self.rng.standard_normal((after, before // groups, size, size)) * np.sqrt(gain / fan)
+        b = self.rng.standard_normal(after) * 0.05
+        names = [self.constant(v.astype(np.float32)) for v in (w, b)]
+        pad = size // 2
+        return self.add("Conv", x, *names, kernel_shape=[size] * 2, strides=[stride] * 2, pads=[pad] * 4, group=groups)
+
+    def relu(self, x: str) -> str:
+        return self.add("Relu", x)
+
+    def linear(self, x: str, before: int, after: int, gain: float = 1) -> str:
+        w = (self.rng.standard_normal((before, after)) * np.sqrt(gain / before)).astype(np.float32)
+        bias = (self.rng.standard_normal(after) * 0.02).astype(np.float32)
+        return self.add("Add", self.add("MatMul", x, self.constant(w)), self.constant(bias))
+
+    def norm(self, x: str, width: int) -> str:
+        names = [self.constant(v) for v in (np.ones(width, np.float32), np.zeros(width, np.float32))]
+        return self.add("LayerNormalization", x, *names, axis=-1)
+
+    def classifier(self, x: str, before: int, classes: int) -> str:
+        flat = self.add("Flatten", self.add("GlobalAveragePool", x))
+        w = (self.rng.standard_normal((classes, before)) / np.sqrt(before)).astype(np.float32)
+        return self.add("Gemm", flat, self.constant(w), self.constant(np.zeros(classes, np.float32)), transB=1)
+
+    def model(self, value: onnx.ValueInfoProto, output: str, shape: list[Any]) -> onnx.ModelProto:
+        self.nodes[-1].output[0] = "output"
+        assert self.nodes[-1].name == output
+        result = helper.make_tensor_value_info("output", TensorProto.FLOAT, shape)
+        graph = helper.make_graph(self.nodes, "network", [value], [result], self.weights)
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
 def make_reader() -> onnx.ModelProto:

@@ -5,10 +5,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
-import networks
 import numpy as np
-import onnx
 import pytest
+from builders.onnx_models import Net, codes_of, random
 from onnx import TensorProto, helper
 
 import quantmedic
@@ -52,11 +51,38 @@ def test_running_grows_with_the_inputs(tmp_path: Path) -> None:
     assert seconds_of_inputs(8000, tmp_path) < TWICE**2 * seconds_of_inputs(2000, tmp_path)
 
 
+CHANNELS, STEP, WEIGHT_STEP = 8, 0.05, 0.02
+
+
+def blocks(layers: int, side: int, is_quantized: bool) -> Net:
+    """Residual blocks (convolution, ReLU, convolution, sum, ReLU), about ``layers`` operators; all on fixed grids."""
+    net = Net()
+
+    def seen(x: str) -> str:
+        return net.quantize(x, STEP, np.uint8(128)) if is_quantized else x
+
+    def conv(x: str, size: int, groups: int, out: str) -> str:
+        weight, bias = random(1, CHANNELS, CHANNELS // groups, size, size), random(2, CHANNELS, scale=0.05)
+        names = [net.const(f"{out}.weight", weight), net.const(f"{out}.bias", bias)]
+        if is_quantized:
+            codes = codes_of(weight, np.float32(WEIGHT_STEP), np.int8(0))
+            biases = codes_of(bias, np.float32(STEP * WEIGHT_STEP), np.int32(0))
+            names = [net.stored(f"{out}.w", codes, WEIGHT_STEP), net.stored(f"{out}.b", biases, STEP * WEIGHT_STEP)]
+        return seen(net.add("Conv", x, *names, out=out, pads=[size // 2] * 4, group=groups))
+
+    x = seen(net.input("image", ["n", CHANNELS, side, side]))
+    for block in range(max(1, layers // 5)):
+        y = seen(net.add("Relu", conv(x, 3, CHANNELS, f"deep{block}"), out=f"relu{block}"))
+        total = seen(net.add("Add", conv(y, 1, 1, f"flat{block}"), x, out=f"sum{block}"))
+        x = seen(net.add("Relu", total, out=f"out{block}"))
+    net.output(net.add("Identity", x, out="output"), shape=["n", CHANNELS, side, side])
+    return net
+
+
 def write_pair(folder: Path, layers: int, side: int = 8) -> tuple[Path, Path]:
-    model = networks.branches(layers, 8, side)
     paths = folder / f"{layers}.onnx", folder / f"{layers}.int8.onnx"
-    onnx.save(model, paths[0])
-    onnx.save(networks.with_qdq(model), paths[1])
+    for path, is_quantized in zip(paths, (False, True), strict=True):
+        blocks(layers, side, is_quantized).save(path)
     return paths
 
 

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 from builders.detectors import Form, detector, detector_pair
 from builders.onnx_models import Net, branch_net, conv_net, images, qdq, random, save_pair
-from networks import chain
 
 import quantmedic
 from quantmedic.collectors.from_onnx.onnx_models import open_models
@@ -123,6 +122,11 @@ def test_shapes_of_a_batch_serve_where_the_model_leaves_them_open() -> None:
 
 def test_a_chain_longer_than_the_stack_is_walked(tmp_path: Path) -> None:
     layers = 2 * sys.getrecursionlimit()
-    graph = parse(tmp_path / "chain.onnx", model := chain(layers, 1, 4))
+    net = Net()
+    x = net.input("image", ["n", 1, 4, 4])
+    for layer in range(layers):
+        x = net.add("Relu" if layer % 2 else "Neg", x, out=f"value{layer}")
+    net.output(x)
+    graph = parse(tmp_path / "chain.onnx", model := net.model())
     joint = joint_of(graph, static_shapes(model), graph.output_roots[0])
     assert joint.parts == () and not joint.is_score
