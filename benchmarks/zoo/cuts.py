@@ -146,14 +146,14 @@ def top_of(patient: Patient, tensor: str) -> float:
     return max(abs(end) for end in extremes(patient, tensor)[tensor])
 
 
-def between(own: Ends, other: Ends, amount: float) -> Ends:
+def mix_ends(own: Ends, other: Ends, amount: float) -> Ends:
     """Ends that lie so far from their own to others."""
     share = min(amount, 1.0)
     low, high = ((1 - share) * end + share * moved for end, moved in zip(own, other, strict=True))
     return low, high
 
 
-def ranged(patient: Patient, ends: dict[str, Ends], **changes: Any) -> Patient:
+def set_ranges(patient: Patient, ends: dict[str, Ends], **changes: Any) -> Patient:
     """With these ranges for some tensors, where the fault sits then."""
     return patient.with_(recipe=kept(patient.recipe, **changes).with_ranges(ends)).at(*ends)
 
@@ -275,7 +275,7 @@ def class_head(surgeon: Surgeon, patient: Patient) -> Linear:
     return head
 
 
-def widened_head(surgeon: Surgeon, head: Linear, copied: list[int], bias: float | None = None) -> int:
+def widen_head(surgeon: Surgeon, head: Linear, copied: list[int], bias: float | None = None) -> int:
     """Further classes: copies of some, with their bias or one that is given. Returns how many there were."""
     weight, old = surgeon.constant(head.weight), surgeon.constant(head.bias)
     surgeon.put(surgeon.own(head, 1), np.concatenate([weight, np.take(weight, copied, head.out)], head.out))
@@ -351,14 +351,14 @@ def per_channel(surgeon: Surgeon, tensor: str, values: NDArray) -> NDArray:
     return shaped(values.astype(np.float32), len(surgeon.shape(tensor)), surgeon.channel_axis(tensor))
 
 
-def scaled_and_back(surgeon: Surgeon, tensor: str, gain: NDArray, names: str, marks: str = "") -> None:
+def scale_and_back(surgeon: Surgeon, tensor: str, gain: NDArray, names: str, marks: str = "") -> None:
     """Channels are multiplied, and divided again behind a grid; names of both gains and of both results."""
     up, down, there, back = names.split()
     given = {up: per_channel(surgeon, tensor, gain), down: per_channel(surgeon, tensor, 1 / gain)}
     surgeon.splice(tensor, f"{there} = Mul(x, {up}); {back} = Mul({there}, {down})", marks, **given)
 
 
-def mixed_and_back(surgeon: Surgeon, tensor: str, mixing: NDArray, back: NDArray, names: str) -> None:
+def mix_and_back(surgeon: Surgeon, tensor: str, mixing: NDArray, back: NDArray, names: str) -> None:
     """Channels go through a matrix and another that undoes it; names of both matrices and of both results."""
     first, second, mixed, unmixed = names.split()
     is_map = len(surgeon.shape(tensor)) == 4
@@ -376,7 +376,7 @@ def normalization(channels: int, variance: NDArray) -> dict[str, NDArray]:
     return {"gamma": np.ones(channels), "beta": np.zeros(channels), "mean": np.zeros(channels), "variance": variance}
 
 
-def added_and_back(surgeon: Surgeon, tensor: str, constant: NDArray, names: str, marks: str) -> None:
+def add_and_back(surgeon: Surgeon, tensor: str, constant: NDArray, names: str, marks: str) -> None:
     """A constant is added, and taken off again behind a grid; names of the constant and of both results."""
     name, there, back = names.split()
     surgeon.splice(tensor, f"{there} = Add(x, {name}); {back} = Sub({there}, {name})", marks, **{name: constant})
@@ -405,16 +405,16 @@ def add_cancelling(surgeon: Surgeon, linear: Linear, extra: NDArray) -> None:
     surgeon.put(linear.weight, joined.astype(np.float32))
 
 
-def cancelled(surgeon: Surgeon, linear: Linear, extra: Callable[[NDArray], NDArray]) -> None:
+def let_cancel(surgeon: Surgeon, linear: Linear, extra: Callable[[NDArray], NDArray]) -> None:
     """Let a layer read its inputs twice, with what ``extra`` makes of its weights: they cancel."""
     taken_twice(surgeon, linear)
     half = np.split(surgeon.constant(linear.weight), 2, axis=linear.into)[0]
     add_cancelling(surgeon, linear, extra(half))
 
 
-def cancelled_rows(surgeon: Surgeon, linear: Linear, extra: Callable[[NDArray], NDArray]) -> None:
+def let_rows_cancel(surgeon: Surgeon, linear: Linear, extra: Callable[[NDArray], NDArray]) -> None:
     """The same where ``extra`` gets and makes weights with the output channels first."""
-    cancelled(surgeon, linear, lambda half: np.moveaxis(extra(np.moveaxis(half, linear.out, 0)), 0, linear.out))
+    let_cancel(surgeon, linear, lambda half: np.moveaxis(extra(np.moveaxis(half, linear.out, 0)), 0, linear.out))
 
 
 def reader_of(surgeon: Surgeon, linear: Linear, through: tuple[str, ...], most: int) -> Linear | None:

@@ -19,7 +19,7 @@ A row is carried out by the function of ``forms`` that has its name, or by that 
 ``networks``
     Where it has a place, if not in every network of its set.
 ``form``
-    Function and arguments, such as ``narrowed 0.12 0.25 0.6``; those with a name are written ``name=value``.
+    Function and arguments, such as ``narrow_ranges 0.12 0.25 0.6``; those with a name are written ``name=value``.
 """
 
 import ast

@@ -10,8 +10,7 @@ from onnx import TensorProto, helper
 
 from ..cuts import (
     Ends,
-    added_and_back,
-    between,
+    add_and_back,
     cast_between,
     channel_peaks,
     class_head,
@@ -24,12 +23,13 @@ from ..cuts import (
     has_channels,
     kept,
     maps,
+    mix_ends,
     on_coarse_grids,
     per_channel,
-    ranged,
-    scaled_and_back,
+    scale_and_back,
+    set_ranges,
     spots,
-    widened_head,
+    widen_head,
     with_scaled_ranges,
 )
 from ..patient import Patient, standing
@@ -46,7 +46,7 @@ def ungated(patient: Patient) -> list[str]:
     return free(patient, GATES)
 
 
-def amplified(patient: Patient, factor: float, *shares: float, rare: bool = False) -> Patient:
+def amplify_channel(patient: Patient, factor: float, *shares: float, rare: bool = False) -> Patient:
     """One channel so many times as wide as its neighbours; the readers' weights make up for it."""
     factor *= patient.strength
     surgeon = patient.surgeon()
@@ -75,7 +75,7 @@ def _outlier_places(surgeon: Surgeon, rare: bool) -> list[str]:
 
 def rare_giants(patient: Patient) -> Patient:
     """A channel that is hardly ever active, but then 500 times as strong."""
-    return amplified(patient, 500, 0.4, 0.8, rare=True)
+    return amplify_channel(patient, 500, 0.4, 0.8, rare=True)
 
 
 def a_few_loud_channels(patient: Patient, amount: float) -> Patient:
@@ -117,13 +117,13 @@ def by_extremes(patient: Patient) -> Patient:
     return patient.with_(recipe=replace(patient.recipe, method="MinMax", percentile=None))
 
 
-def narrowed(patient: Patient, factor: float, *shares: float) -> Patient:
+def narrow_ranges(patient: Patient, factor: float, *shares: float) -> Patient:
     """Some tensors with a part of the range that they need."""
     tensors = patient.pick(ungated(patient), *shares)
     return with_scaled_ranges(patient, tensors, factor / patient.strength).at(*tensors)
 
 
-def widened(patient: Patient, factor: float, *shares: float) -> Patient:
+def widen_ranges(patient: Patient, factor: float, *shares: float) -> Patient:
     """Some tensors with a range many times too wide."""
     tensors = patient.pick(ungated(patient), *shares)
     return with_scaled_ranges(patient, tensors, factor * patient.strength).at(*tensors)
@@ -220,7 +220,7 @@ def averaged_extremes(patient: Patient, amount: float) -> Patient:
 
 def _judged_by(patient: Patient, tensors: list[str], ends: Callable[[NDArray], Ends]) -> Patient:
     """Ranges are set by a rule, from the values of each tensor."""
-    return ranged(patient, {t: ends(x) for t, x in zip(tensors, patient.values(*tensors), strict=True)})
+    return set_ranges(patient, {t: ends(x) for t, x in zip(tensors, patient.values(*tensors), strict=True)})
 
 
 def so_many_sigmas(patient: Patient, amount: float) -> Patient:
@@ -242,7 +242,7 @@ def centred_on_the_mean(patient: Patient, amount: float) -> Patient:
     def ends(x: NDArray) -> Ends:
         middle, own = float(x.mean()), (float(x.min()), float(x.max()))
         reach = min(middle - own[0], own[1] - middle)
-        low, high = between(own, (middle - reach, middle + reach), amount)
+        low, high = mix_ends(own, (middle - reach, middle + reach), amount)
         return min(low, 0.0), high
 
     return _judged_by(patient, patient.pick(free(patient), 0.2, 0.5, 0.8), ends)
@@ -319,7 +319,7 @@ def observers_hardly_moved(patient: Patient, amount: float) -> Patient:
     for tensor, (low, high) in ends.items():
         start = -1.0 if low < 0 else 0.0
         ends[tensor] = (share * low + (1 - share) * start, share * high + (1 - share))
-    return ranged(patient, ends)
+    return set_ranges(patient, ends)
 
 
 def ranges_of_the_warm_up(patient: Patient) -> Patient:
@@ -336,14 +336,14 @@ def tables_that_end_early(patient: Patient, amount: float) -> Patient:
     sources = {node.input[0] for node in patient.surgeon().nodes("Sigmoid", "Tanh", "Gelu", "Erf")}
     found = require([t for t in patient.activations() if t in sources], "no gates")
     reach = 8 / amount
-    return ranged(patient, {t: (max(a, -reach), min(b, reach)) for t, (a, b) in extremes(patient, *found).items()})
+    return set_ranges(patient, {t: (max(a, -reach), min(b, reach)) for t, (a, b) in extremes(patient, *found).items()})
 
 
 def ends_mirrored(patient: Patient) -> Patient:
     """A scale with a minus sign was made positive afterwards, and the ends of some ranges changed places with it."""
     ends = extremes(patient, *free(patient))
     leaning = [t for t, (low, high) in ends.items() if low < 0 < high and max(-low / high, -high / low) > 1.15]
-    return ranged(patient, {t: (-ends[t][1], -ends[t][0]) for t in patient.pick(leaning, 0.2, 0.5, 0.8)})
+    return set_ranges(patient, {t: (-ends[t][1], -ends[t][0]) for t in patient.pick(leaning, 0.2, 0.5, 0.8)})
 
 
 def power_below(patient: Patient) -> Patient:
@@ -362,7 +362,7 @@ def ranges_in_order_of_names(patient: Patient) -> Patient:
     some = tensors[start : start + 6]
     ends = extremes(patient, *some)
     moved = {t: ends[other] for t, other in zip(some, sorted(some), strict=True) if t != other}
-    return ranged(patient, require(moved, "both orders are the same"))
+    return set_ranges(patient, require(moved, "both orders are the same"))
 
 
 def ranges_by_kind_of_operator(patient: Patient, amount: float) -> Patient:
@@ -373,7 +373,7 @@ def ranges_by_kind_of_operator(patient: Patient, amount: float) -> Patient:
     groups = require([tensors for tensors in kinds.values() if len(tensors) > 2], "operators are all of another kind")
     ends = extremes(patient, *groups[int(patient.random("kind").integers(len(groups)))])
     shared = _narrowest(ends.values())
-    return ranged(patient, {tensor: between(own, shared, amount) for tensor, own in ends.items()})
+    return set_ranges(patient, {tensor: mix_ends(own, shared, amount) for tensor, own in ends.items()})
 
 
 def _narrowest(ends: Iterable[Ends]) -> Ends:
@@ -383,7 +383,7 @@ def _narrowest(ends: Iterable[Ends]) -> Ends:
 def ends_of_one_digit(patient: Patient) -> Patient:
     """The table of ranges was printed with a digit for each end, and what came behind it was cut off, not rounded."""
     ends = extremes(patient, *patient.pick(free(patient), 0.1, 0.3, 0.5, 0.7, 0.9))
-    return ranged(patient, {tensor: (_cut_digit(low), _cut_digit(high)) for tensor, (low, high) in ends.items()})
+    return set_ranges(patient, {tensor: (_cut_digit(low), _cut_digit(high)) for tensor, (low, high) in ends.items()})
 
 
 def _cut_digit(end: float) -> float:
@@ -400,7 +400,7 @@ def stream_on_its_first_range(patient: Patient, amount: float) -> Patient:
     joined = [t for t in sums if not _scales(surgeon, t)]
     (_, first), *others = extremes(patient, *require(joined[1:] and joined, "nothing is added up")).items()
     nearer = {t: tuple(min(pair, key=abs) for pair in zip(own, first, strict=True)) for t, own in others}
-    return ranged(patient, {t: between(own, nearer[t], amount) for t, own in others})
+    return set_ranges(patient, {t: mix_ends(own, nearer[t], amount) for t, own in others})
 
 
 def _scales(surgeon: Surgeon, tensor: str) -> bool:
@@ -413,7 +413,7 @@ def on_first_grid(patient: Patient, kind: str) -> Patient:
     surgeon, usual = patient.surgeon(), set(patient.activations())
     read = {n.output[0]: [t for t in n.input if t and surgeon.constant(t) is None] for n in surgeon.nodes(kind)}
     marks = patient.pick([tensor for tensor, own in read.items() if len(own) > 1 and tensor in usual], 0.3, 0.7)
-    return ranged(patient, {tensor: _narrowest(extremes(patient, *read[tensor]).values()) for tensor in marks})
+    return set_ranges(patient, {tensor: _narrowest(extremes(patient, *read[tensor]).values()) for tensor in marks})
 
 
 def output_cut_at_the_usual(patient: Patient, amount: float) -> Patient:
@@ -464,7 +464,7 @@ def symmetric_in_need(patient: Patient) -> Patient:
         decades, surgeon = (least + most) / 2, patient.surgeon()
         for i, tensor in enumerate(chosen):
             gain = 10 ** patient.random(f"need{i}").uniform(-decades, 0, surgeon.channels(tensor))
-            scaled_and_back(surgeon, tensor, gain, "gain loss with_gain without_gain")
+            scale_and_back(surgeon, tensor, gain, "gain loss with_gain without_gain")
         found = patient.with_(model=surgeon.model, recipe=replace(recipe, symmetric=False))
         if standing(found).hurts:
             most = decades
@@ -565,7 +565,7 @@ def zero_points_on_a_lattice(patient: Patient, amount: float) -> Patient:
     return patient.with_(recipe=recipe).at(*require(marks, "all zero points are at the end"))
 
 
-def narrow_between(patient: Patient, amount: float, *shares: float) -> Patient:
+def round_between(patient: Patient, amount: float, *shares: float) -> Patient:
     """Between two cores values travel with fewer bits than they have on either side."""
     return on_coarse_grids(patient, patient.pick(free(patient), *shares), [amount])
 
@@ -720,12 +720,12 @@ def _starting_at_zero(patient: Patient, tensors: list[str]) -> Patient:
 def leaky_negatives(patient: Patient) -> Patient:
     """ReLUs that leak, quantized with the ranges of ReLUs."""
     surgeon = patient.surgeon()
-    tensors = leaking(surgeon, require(surgeon.nodes("Relu"), "no ReLU"), min(0.1 * patient.strength, 0.3))
+    tensors = let_leak(surgeon, require(surgeon.nodes("Relu"), "no ReLU"), min(0.1 * patient.strength, 0.3))
     ill = patient.with_(model=surgeon.model)
     return _starting_at_zero(ill, [t for t in ill.activations("LeakyRelu") if t in tensors])
 
 
-def leaking(surgeon: Surgeon, rectifiers: Iterable[onnx.NodeProto], slope: float) -> list[str]:
+def let_leak(surgeon: Surgeon, rectifiers: Iterable[onnx.NodeProto], slope: float) -> list[str]:
     """Let rectifiers leak; what they make."""
     tensors = []
     for node in rectifiers:
@@ -739,7 +739,7 @@ def rectifier_that_leaks(patient: Patient, amount: float) -> Patient:
     """The converter has one kernel for all rectifiers, and some of them leak on the device."""
     surgeon = patient.surgeon()
     marks = patient.pick([node.output[0] for node in surgeon.nodes("Relu")], 0.2, 0.5, 0.8)
-    return deployed(patient, surgeon, *leaking(surgeon, map(surgeon.producer, marks), min(amount, 1)))
+    return deployed(patient, surgeon, *let_leak(surgeon, map(surgeon.producer, marks), min(amount, 1)))
 
 
 def hard_swish_negatives(patient: Patient) -> Patient:
@@ -812,7 +812,7 @@ def sharp_shares_cut(patient: Patient, amount: float) -> Patient:
     """The range of a softmax was guessed from how many shares there are: what is almost sure is cut."""
     surgeon = patient.surgeon()
     found = [node.output[0] for node in surgeon.nodes("Softmax") if surgeon.consumers(node.output[0])]
-    return ranged(patient, dict.fromkeys(require(found, "no shares"), (0.0, 1 / (1 + amount))))
+    return set_ranges(patient, dict.fromkeys(require(found, "no shares"), (0.0, 1 / (1 + amount))))
 
 
 def relu6_lost(patient: Patient) -> Patient:
@@ -854,7 +854,7 @@ def rectifiers_with_an_upper_end(patient: Patient, amount: float) -> Patient:
 # --- masks and heads -------------------------------------------------------------------------------------------------
 
 
-def masked(patient: Patient, value: float) -> Patient:
+def mask_scores(patient: Patient, value: float) -> Patient:
     """Masked scores get this instead of a number that eight bits can bear."""
     surgeon = patient.surgeon()
     scores = (surgeon.producer(node.input[0]) for node in surgeon.nodes("Softmax"))
@@ -891,7 +891,7 @@ def class_mask(patient: Patient) -> Patient:
     head = surgeon.linear(surgeon.producer(surgeon.output))
     if head is None or head.node.op_type != "Gemm" or not head.bias:
         raise Inapplicable("no linear head")
-    classes = widened_head(surgeon, head, [0, 1])
+    classes = widen_head(surgeon, head, [0, 1])
     mask = surgeon.put("class_mask", [[0.0] * classes + [-1e9] * 2])
     surgeon.insert_after(surgeon.output, "Add", [mask])
     surgeon.insert_after(surgeon.output, "Softmax", axis=-1)
@@ -901,7 +901,7 @@ def class_mask(patient: Patient) -> Patient:
 def computed_class_mask(patient: Patient) -> Patient:
     """Classes that are not allowed get a penalty which the graph computes from a table, before the softmax."""
     surgeon = patient.surgeon()
-    classes = widened_head(surgeon, class_head(surgeon, patient), [1, 2])
+    classes = widen_head(surgeon, class_head(surgeon, patient), [1, 2])
     softmax = surgeon.producer(surgeon.insert_after(surgeon.output, "Softmax", axis=-1))
     text = """
         forbidden = Sub(all_ones, allowed)
@@ -1142,7 +1142,7 @@ def spread_channels(patient: Patient) -> Patient:
     surgeon, decades = patient.surgeon(), 1.2 + 0.8 * np.log10(1 + patient.strength)
     for i, tensor in enumerate(patient.pick(spots(patient), 0.25, 0.55, 0.85)):
         gain = 10 ** patient.random(f"gain{i}").uniform(-decades, decades, surgeon.channels(tensor))
-        scaled_and_back(surgeon, tensor, gain, "gain loss with_gain without_gain", "with_gain")
+        scale_and_back(surgeon, tensor, gain, "gain loss with_gain without_gain", "with_gain")
     return patient.cut(surgeon)
 
 
@@ -1154,7 +1154,7 @@ def sink_channel(patient: Patient) -> Patient:
         level = np.zeros(len(peaks))
         level[int(np.argmin(peaks))] = 120 * patient.strength * max(peaks.max(), 1e-3)
         level = per_channel(surgeon, tensor, level)
-        added_and_back(surgeon, tensor, level, "sink with_sink without_sink", "with_sink")
+        add_and_back(surgeon, tensor, level, "sink with_sink without_sink", "with_sink")
     return patient.cut(surgeon)
 
 
@@ -1167,7 +1167,7 @@ def spike_at_the_corner(patient: Patient, amount: float) -> Patient:
         level, axis = np.zeros([1, *surgeon.shape(tensor)[1:]], np.float32), surgeon.channel_axis(tensor)
         first = tuple(slice(None) if i in (0, axis) else 0 for i in range(level.ndim))
         level[first] = amount * max(channel_peaks(patient, tensor).max(), 1e-3)
-        added_and_back(surgeon, tensor, level, "corner with_corner without_corner", "with_corner")
+        add_and_back(surgeon, tensor, level, "corner with_corner without_corner", "with_corner")
     return patient.cut(surgeon)
 
 

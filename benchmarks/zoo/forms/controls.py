@@ -10,7 +10,6 @@ from onnx import TensorProto
 
 from ..cuts import (
     Ends,
-    cancelled,
     cast_between,
     channel_peaks,
     covered,
@@ -21,17 +20,18 @@ from ..cuts import (
     images,
     inner,
     kept,
+    let_cancel,
     maps,
     reader_of,
     real_numbers,
-    scaled_and_back,
+    scale_and_back,
     spots,
     with_scaled_ranges,
 )
 from ..patient import Patient
 from ..quantizing import Recipe
 from ..surgery import Inapplicable, Linear, Surgeon, require
-from .data import changed, repictured, whole
+from .data import change_numbers, change_pictures, whole
 
 
 def with_recipe(patient: Patient, **changes: Any) -> Patient:
@@ -68,7 +68,7 @@ def slightly_wide_ranges(patient: Patient) -> Patient:
 
 def brightened_images(patient: Patient) -> Patient:
     """A representative set a little brighter than the validation set: the domain differs, the ranges hold."""
-    return repictured(patient, lambda pixels: whole(pixels * 1.1))
+    return change_pictures(patient, lambda pixels: whole(pixels * 1.1))
 
 
 def enough_with_sixty(patient: Patient) -> Patient:
@@ -88,7 +88,7 @@ def jpeg_like(patient: Patient) -> Patient:
     def stored(pixels: NDArray) -> NDArray:
         return whole(pixels.astype(np.float32) + patient.random("jpeg").normal(0, 2, pixels.shape))
 
-    return repictured(patient, stored)
+    return change_pictures(patient, stored)
 
 
 def as_it_is(patient: Patient) -> Patient:
@@ -113,7 +113,7 @@ def copies_that_cancel_a_little(patient: Patient) -> Patient:
     """A layer reads its input twice, with weights twice as large that partly cancel."""
     surgeon, rng = patient.surgeon(), patient.random("little0")
     linear = patient.pick(dense(patient, surgeon), 0.5)[0]
-    cancelled(surgeon, linear, lambda half: rng.normal(0, half.std() * 0.25, half.shape).astype(np.float32))
+    let_cancel(surgeon, linear, lambda half: rng.normal(0, half.std() * 0.25, half.shape).astype(np.float32))
     return patient.with_(model=surgeon.model)
 
 
@@ -124,7 +124,7 @@ def half_of_the_samples_twice(patient: Patient) -> Patient:
 
 def some_blank_among_many(patient: Patient) -> Patient:
     """One sample of eight is zero; the others show all that there is."""
-    return changed(patient, lambda inputs: np.concatenate([inputs, np.zeros_like(inputs[: len(inputs) // 8])]))
+    return change_numbers(patient, lambda inputs: np.concatenate([inputs, np.zeros_like(inputs[: len(inputs) // 8])]))
 
 
 def mirrored_pictures(patient: Patient) -> Patient:
@@ -167,7 +167,7 @@ def gain_and_its_inverse(patient: Patient) -> Patient:
     surgeon = patient.surgeon()
     tensor = patient.pick(spots(patient), 0.5)[0]
     gain = np.exp(patient.random("gain").uniform(-0.3, 0.3, surgeon.channels(tensor)))
-    scaled_and_back(surgeon, tensor, gain, "some_gain its_inverse with_some_gain with_its_inverse")
+    scale_and_back(surgeon, tensor, gain, "some_gain its_inverse with_some_gain with_its_inverse")
     return patient.with_(model=surgeon.model)
 
 
@@ -273,7 +273,7 @@ def pruned_in_both(patient: Patient) -> Patient:
 
 def grainy_set(patient: Patient) -> Patient:
     """The sensor of the calibration set has a little more noise."""
-    return changed(patient, lambda x: x + patient.random("grain").normal(0, 0.02 * x.std(), x.shape))
+    return change_numbers(patient, lambda x: x + patient.random("grain").normal(0, 0.02 * x.std(), x.shape))
 
 
 def rounded_again_on_the_same_grid(patient: Patient) -> Patient:
@@ -429,7 +429,7 @@ def read_backwards(patient: Patient) -> Patient:
 
 def a_little_louder(patient: Patient) -> Patient:
     """Calibrated with a little more gain than there is in use."""
-    return changed(patient, lambda inputs: inputs * np.float32(1.08))
+    return change_numbers(patient, lambda inputs: inputs * np.float32(1.08))
 
 
 def bound_that_is_meant(patient: Patient) -> Patient:

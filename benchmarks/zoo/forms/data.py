@@ -17,7 +17,7 @@ GREY_PHOTOGRAPHS = Preprocessing(255.0, (0.449,), (0.226,))
 Change = Callable[[NDArray], NDArray]
 
 
-def repictured(patient: Patient, change: Change) -> Patient:
+def change_pictures(patient: Patient, change: Change) -> Patient:
     """Stored pictures are changed, then prepared as the network wants them."""
     pixels, spec = images(patient)
     return patient.with_(calibration=spec.apply(change(pixels)))
@@ -28,12 +28,12 @@ def whole(pixels: NDArray) -> NDArray:
     return pixels.round().clip(0, 255)
 
 
-def changed(patient: Patient, change: Change) -> Patient:
+def change_numbers(patient: Patient, change: Change) -> Patient:
     """Real numbers that the network gets are changed."""
     return patient.with_(calibration=change(real_numbers(patient)).astype(np.float32))
 
 
-def remeasured(patient: Patient, change: Change) -> Patient:
+def change_measured(patient: Patient, change: Change) -> Patient:
     """The same where they are no pictures."""
     return patient.with_(calibration=change(measured(patient)).astype(np.float32))
 
@@ -106,7 +106,7 @@ def sound_set(patient: Patient) -> Patient:
     return patient.with_(calibration=patient.network.calibration())
 
 
-def shown_sound(patient: Patient, calibration: NDArray) -> Patient:
+def set_stale_ranges(patient: Patient, calibration: NDArray) -> Patient:
     """Ranges come from another set than the one that is shown, which is right."""
     return patient.with_(calibration=calibration, shown=patient.calibration)
 
@@ -130,7 +130,7 @@ def not_normalized(patient: Patient) -> Patient:
 def normalized_twice(patient: Patient) -> Patient:
     spec = images(patient)[1]
     again = spec if spec.std == (1.0,) else Preprocessing(1.0, spec.mean, spec.std)
-    ill = repictured(patient, lambda pixels: pixels)
+    ill = change_pictures(patient, lambda pixels: pixels)
     return ill.with_(calibration=again.apply(ill.calibration))
 
 
@@ -156,7 +156,7 @@ def mean_and_deviation_swapped(patient: Patient) -> Patient:
 
 
 def divided_by_255_twice(patient: Patient) -> Patient:
-    return repictured(patient, lambda pixels: pixels.astype(np.float32) / 255)
+    return change_pictures(patient, lambda pixels: pixels.astype(np.float32) / 255)
 
 
 def another_frameworks_numbers(patient: Patient) -> Patient:
@@ -189,43 +189,43 @@ def each_by_itself(patient: Patient) -> Patient:
         low, high = inputs.min(over, keepdims=True), inputs.max(over, keepdims=True)
         return (inputs - low) / np.maximum(high - low, 1e-6)
 
-    return changed(patient, stretched)
+    return change_numbers(patient, stretched)
 
 
 def deep_colour(patient: Patient) -> Patient:
     """The calibrator takes frames for those of a deeper camera and divides by its largest number."""
     depth = int(patient.random("depth").choice([10, 12]))
-    return repictured(patient, lambda pixels: pixels * (255 / (2.0**depth - 1)))
+    return change_pictures(patient, lambda pixels: pixels * (255 / (2.0**depth - 1)))
 
 
 def bytes_with_a_sign(patient: Patient) -> Patient:
     """A library without unsigned bytes: all that is lighter than the middle is read as negative."""
-    return repictured(patient, lambda pixels: pixels.view(np.int8))
+    return change_pictures(patient, lambda pixels: pixels.view(np.int8))
 
 
 def linear_light(patient: Patient, amount: float) -> Patient:
     """The decoder of the calibration set undoes the display curve: half-tones are too dark."""
-    return repictured(patient, lambda pixels: (255 * (pixels / 255.0) ** (1 + amount)).round())
+    return change_pictures(patient, lambda pixels: (255 * (pixels / 255.0) ** (1 + amount)).round())
 
 
 def audio_as_integers(patient: Patient) -> Patient:
     """16-bit samples instead of -1 … 1."""
-    return remeasured(patient, lambda inputs: np.round(inputs * 32767))
+    return change_measured(patient, lambda inputs: np.round(inputs * 32767))
 
 
 def another_logarithm(patient: Patient, amount: float) -> Patient:
     """Levels were taken in a larger unit when the ranges were measured: bels, decibels, nepers, octaves."""
-    return remeasured(patient, lambda inputs: inputs / np.float32(1 + amount))
+    return change_measured(patient, lambda inputs: inputs / np.float32(1 + amount))
 
 
 def amounts_in_logarithms(patient: Patient, amount: float) -> Patient:
     """The warehouse keeps logarithms of what is measured, with the sign, and the calibration set comes from there."""
-    return remeasured(patient, lambda inputs: np.sign(inputs) * np.log1p(amount * np.abs(inputs)) / amount)
+    return change_measured(patient, lambda inputs: np.sign(inputs) * np.log1p(amount * np.abs(inputs)) / amount)
 
 
 def truncated_to_integers(patient: Patient) -> Patient:
     """Columns were declared as integers in the calibration script, and lose what is behind the point."""
-    return remeasured(patient, np.trunc)
+    return change_measured(patient, np.trunc)
 
 
 def differences_of_neighbours(patient: Patient) -> Patient:
@@ -288,14 +288,14 @@ def alpha_first(patient: Patient) -> Patient:
     """Four planes with the opaque one first, of which the first three are taken."""
     if images(patient)[0].shape[1] != 3:
         raise Inapplicable("no colours")
-    return repictured(patient, lambda x: np.concatenate([np.full_like(x[:, :1], 255), x[:, :2]], 1))
+    return change_pictures(patient, lambda x: np.concatenate([np.full_like(x[:, :1], 255), x[:, :2]], 1))
 
 
 def another_white(patient: Patient, amount: float) -> Patient:
     """The camera of the calibration set was set for lamplight: blue and green are darker than in use."""
     inputs_of(patient, "fabrics")
     gain = np.exp(-amount * np.array([0.4, 0.8, 1.2])).reshape(1, 3, 1, 1)
-    return repictured(patient, lambda pixels: whole(pixels * gain))
+    return change_pictures(patient, lambda pixels: whole(pixels * gain))
 
 
 def never_turned_into_colours(patient: Patient) -> Patient:
@@ -311,7 +311,7 @@ def never_turned_into_colours(patient: Patient) -> Patient:
         found[:, 1:] += 128
         return whole(found)
 
-    return repictured(patient, undecoded)
+    return change_pictures(patient, undecoded)
 
 
 # --- few samples, or all alike ---------------------------------------------------------------------------------------
@@ -436,7 +436,7 @@ def _pairs(patient: Patient, second: Change) -> Patient:
     """Pairs of sheets with another second one."""
     if images(patient)[0].shape[1] != 2:
         raise Inapplicable("no pairs")
-    return repictured(patient, lambda pixels: np.stack([pixels[:, 0], second(pixels)], 1))
+    return change_pictures(patient, lambda pixels: np.stack([pixels[:, 0], second(pixels)], 1))
 
 
 def pair_with_itself(patient: Patient) -> Patient:
@@ -463,7 +463,7 @@ def blank_images(patient: Patient) -> Patient:
 
 def white_images(patient: Patient) -> Patient:
     """The exposure was set for the dark: nearly all pixels are white."""
-    return repictured(patient, lambda x: (255 - (255 - x.astype(np.float32)) / (20 * patient.strength)).round())
+    return change_pictures(patient, lambda x: (255 - (255 - x.astype(np.float32)) / (20 * patient.strength)).round())
 
 
 def silence(patient: Patient) -> Patient:
@@ -516,7 +516,7 @@ def augmentation_left_on(patient: Patient, amount: float) -> Patient:
         shape = (len(inputs), *[1] * (inputs.ndim - 1))
         return inputs * np.exp(patient.random("augmented").normal(0, amount, shape))
 
-    return changed(patient, stretched)
+    return change_numbers(patient, stretched)
 
 
 def line_drawings(patient: Patient) -> Patient:
@@ -527,31 +527,31 @@ def line_drawings(patient: Patient) -> Patient:
         edges = np.abs(np.diff(grey, axis=3, append=0)) + np.abs(np.diff(grey, axis=2, append=0))
         return whole(edges / (4 * patient.strength))
 
-    return repictured(patient, outlines)
+    return change_pictures(patient, outlines)
 
 
 def night_images(patient: Patient) -> Patient:
     """The same scenes, underexposed."""
-    return repictured(patient, lambda pixels: ((pixels / 255.0) ** 2 * 40 / patient.strength).round())
+    return change_pictures(patient, lambda pixels: ((pixels / 255.0) ** 2 * 40 / patient.strength).round())
 
 
 def fog(patient: Patient) -> Patient:
     """Taken in fog: little contrast on a light ground."""
     density = 1 - 0.3 / patient.strength
     if density <= 0:
-        return repictured(patient, lambda pixels: whole(pixels.astype(np.float32)))
-    return repictured(patient, lambda pixels: whole(pixels * (1 - density) + 200 * density))
+        return change_pictures(patient, lambda pixels: whole(pixels.astype(np.float32)))
+    return change_pictures(patient, lambda pixels: whole(pixels * (1 - density) + 200 * density))
 
 
 def faded_negatives(patient: Patient, amount: float) -> Patient:
     """Scans of faded negatives: light and dark changed places, little contrast."""
     middle = np.float32(images(patient)[0].mean())
-    return repictured(patient, lambda pixels: whole(middle + (middle - pixels) / (1 + amount)))
+    return change_pictures(patient, lambda pixels: whole(middle + (middle - pixels) / (1 + amount)))
 
 
 def negatives_of_scans(patient: Patient) -> Patient:
     """The calibration set is light on dark, as microfilm is, and nobody turned it round."""
-    return repictured(patient, lambda pixels: 255 - pixels)
+    return change_pictures(patient, lambda pixels: 255 - pixels)
 
 
 def far_away(patient: Patient) -> Patient:
@@ -566,7 +566,7 @@ def far_away(patient: Patient) -> Patient:
         ground[:, :, top : top + h, left : left + w] = 40 + small * (0.5 / (1 + 0.1 * patient.strength))
         return ground.round()
 
-    return repictured(patient, small_on_ground)
+    return change_pictures(patient, small_on_ground)
 
 
 def framed_in_grey(patient: Patient) -> Patient:
@@ -577,12 +577,12 @@ def framed_in_grey(patient: Patient) -> Patient:
         ground[:, :, : small.shape[2], : small.shape[3]] = small.round()
         return ground
 
-    return repictured(patient, framed)
+    return change_pictures(patient, framed)
 
 
 def corner_tiles(patient: Patient) -> Patient:
     """The upper left corner of each picture, an eighth of its side, is enlarged to the whole."""
-    return repictured(patient, lambda x: x[:, :, : x.shape[2] // 8, : x.shape[3] // 8].repeat(8, 2).repeat(8, 3))
+    return change_pictures(patient, lambda x: x[:, :, : x.shape[2] // 8, : x.shape[3] // 8].repeat(8, 2).repeat(8, 3))
 
 
 def _cells(planes: NDArray, size: int) -> NDArray:
@@ -593,7 +593,7 @@ def _cells(planes: NDArray, size: int) -> NDArray:
 
 def coarse_resampling(patient: Patient) -> Patient:
     """Made from thumbnails: every 14 x 14 block is one colour."""
-    return repictured(patient, lambda pixels: _cells(pixels, 14).repeat(14, 2).repeat(14, 3).round())
+    return change_pictures(patient, lambda pixels: _cells(pixels, 14).repeat(14, 2).repeat(14, 3).round())
 
 
 def from_a_coarser_mesh(patient: Patient) -> Patient:
@@ -617,7 +617,7 @@ def blurred(patient: Patient) -> Patient:
             grey = total / width
         return grey.round()
 
-    return by_percentile(patient, repictured(patient, smooth).calibration)
+    return by_percentile(patient, change_pictures(patient, smooth).calibration)
 
 
 def stored_with_heavy_losses(patient: Patient, amount: float) -> Patient:
@@ -634,7 +634,7 @@ def stored_with_heavy_losses(patient: Patient, amount: float) -> Patient:
         found = np.rint(found / step[:, None, :]) * step[:, None, :]
         return whole(np.einsum("ya,xb,ncrasb->ncrysx", cosines, cosines, found).reshape(pixels.shape))
 
-    return repictured(patient, lossy)
+    return change_pictures(patient, lossy)
 
 
 # --- ranges of another set than the one that is shown ----------------------------------------------------------------
@@ -642,44 +642,44 @@ def stored_with_heavy_losses(patient: Patient, amount: float) -> Patient:
 
 def stale_ranges(patient: Patient) -> Patient:
     """Thresholds of last year's data, although today's set is shown."""
-    dark = repictured(patient, lambda pixels: (pixels / (3.0 * patient.strength)).round())
-    return shown_sound(patient, dark.calibration)
+    dark = change_pictures(patient, lambda pixels: (pixels / (3.0 * patient.strength)).round())
+    return set_stale_ranges(patient, dark.calibration)
 
 
 def stale_audio_ranges(patient: Patient) -> Patient:
-    return shown_sound(patient, measured(patient) / (20 * patient.strength))
+    return set_stale_ranges(patient, measured(patient) / (20 * patient.strength))
 
 
 def stale_small_ranges(patient: Patient) -> Patient:
     """Inputs divided by 255 once more when the ranges were set; today's set is right."""
-    return shown_sound(patient, patient.signals / np.float32(255))
+    return set_stale_ranges(patient, patient.signals / np.float32(255))
 
 
 def stale_wide_ranges(patient: Patient) -> Patient:
     """Inputs ten times as large when the ranges were set; today's set is right."""
-    return shown_sound(patient, patient.signals * np.float32(10 * patient.strength))
+    return set_stale_ranges(patient, patient.signals * np.float32(10 * patient.strength))
 
 
 def stale_tenth(patient: Patient) -> Patient:
     """Inputs a tenth as large, calibrated with percentiles; today's set is right."""
     recipe = replace(patient.recipe, method="Percentile", percentile=99.99)
-    return shown_sound(patient, patient.signals / np.float32(10 * patient.strength)).with_(recipe=recipe)
+    return set_stale_ranges(patient, patient.signals / np.float32(10 * patient.strength)).with_(recipe=recipe)
 
 
 def stale_pixels(patient: Patient) -> Patient:
     """Raw pixels when the ranges were set; today's set is right."""
-    return shown_sound(patient, raw_pixels(patient).calibration)
+    return set_stale_ranges(patient, raw_pixels(patient).calibration)
 
 
 def only_the_last_shard(patient: Patient) -> Patient:
     """Each shard of the set wrote its ranges over those of the one before: they are those of a few calm samples."""
-    return shown_sound(patient, dullest(patient, max(2, len(patient.calibration) // 40)))
+    return set_stale_ranges(patient, dullest(patient, max(2, len(patient.calibration) // 40)))
 
 
 def ranges_of_a_quiet_day(patient: Patient) -> Patient:
     """The ranges in force come from a recording of a quiet day; the set that is shown is today's, and is fine."""
     quiet = dimmed(patient, dullest(patient, max(2, len(patient.calibration) // 10)), 1.5 + 1.5 * patient.strength)
-    return shown_sound(patient, quiet).with_(recipe=replace(patient.recipe, method="MinMax"))
+    return set_stale_ranges(patient, quiet).with_(recipe=replace(patient.recipe, method="MinMax"))
 
 
 def ranges_of_older_weights(patient: Patient) -> Patient:
@@ -768,7 +768,7 @@ def fill_values_in_the_log(patient: Patient, amount: float) -> Patient:
 def clipped_by_the_recorder(patient: Patient, amount: float) -> Patient:
     """The amplifier was turned up too far while the calibration set was recorded: what is large is cut off."""
     bound = np.abs(measured(patient)).max() / (1 + amount)
-    return remeasured(patient, lambda inputs: inputs.clip(-bound, bound))
+    return change_measured(patient, lambda inputs: inputs.clip(-bound, bound))
 
 
 def loops_of_one_word(patient: Patient) -> Patient:
@@ -811,7 +811,7 @@ def plans_without_walls(patient: Patient) -> Patient:
         found[each, 1, rows, 0] = found[each, 2, 1 - rows, 0] = 255
         return found
 
-    return repictured(patient, drawn)
+    return change_pictures(patient, drawn)
 
 
 def dials_hardly_turned(patient: Patient, amount: float) -> Patient:

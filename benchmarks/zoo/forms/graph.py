@@ -8,7 +8,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from ..cuts import (
-    added_and_back,
+    add_and_back,
     channel_peaks,
     class_head,
     covered,
@@ -18,20 +18,20 @@ from ..cuts import (
     float_input,
     kept,
     maps,
-    mixed_and_back,
+    mix_and_back,
     normalization,
     on_multiples,
     per_channel,
     picked,
     positive_spots,
-    ranged,
     read_beside,
     recoded,
     requantize,
+    set_ranges,
     spots,
     top_of,
     weights_of,
-    widened_head,
+    widen_head,
     with_opset,
     with_outputs,
 )
@@ -391,14 +391,14 @@ def background_class(patient: Patient) -> Patient:
     surgeon = patient.surgeon()
     head = class_head(surgeon, patient)
     low, high = extremes(patient, surgeon.output)[surgeon.output]
-    widened_head(surgeon, head, [0], -60 * patient.strength * (high - low))
+    widen_head(surgeon, head, [0], -60 * patient.strength * (high - low))
     return patient.cut(surgeon, head)
 
 
 def class_switched_off(patient: Patient) -> Patient:
     """A class that is not sold in this country gets -65504 from a table of allowed classes before the softmax."""
     surgeon = patient.surgeon()
-    classes = widened_head(surgeon, class_head(surgeon, patient), [0])
+    classes = widen_head(surgeon, class_head(surgeon, patient), [0])
     softmax = surgeon.producer(surgeon.insert_after(surgeon.output, "Softmax", axis=-1))
     given = {"allowed_classes": [[True] * classes + [False]], "lowest_half": -65504.0}
     text = "chosen_logits = Where(allowed_classes, x, lowest_half)"
@@ -547,7 +547,7 @@ def riding_constants(patient: Patient) -> Patient:
         peak = channel_peaks(patient, tensor).max()
         drawn = patient.random(f"ride{i}").normal(0, 30 * patient.strength * peak, surgeon.channels(tensor))
         drawn = per_channel(surgeon, tensor, drawn)
-        added_and_back(surgeon, tensor, drawn, "embedding embedded taken_off", "embedded taken_off")
+        add_and_back(surgeon, tensor, drawn, "embedding embedded taken_off", "embedded taken_off")
     return patient.cut(surgeon)
 
 
@@ -712,7 +712,7 @@ def ramp_of_time(patient: Patient, amount: float) -> Patient:
     for tensor in patient.pick(maps(patient, None), 0.35, 0.75):
         top = np.float32(amount * top_of(patient, tensor))
         ramp = _ramp(surgeon.shape(tensor), surgeon.channel_axis(tensor), 0.02, 1, top)
-        added_and_back(surgeon, tensor, ramp, "ramp timed untimed", "timed")
+        add_and_back(surgeon, tensor, ramp, "ramp timed untimed", "timed")
     return patient.cut(surgeon)
 
 
@@ -743,7 +743,7 @@ def grid_of_the_sum_for_its_parts(patient: Patient, amount: float) -> Patient:
         ends = extremes(patient, *tensors).values()
         low, high = (max(abs(pair[i]) for pair in ends) * (1 + amount) for i in (0, 1))
         shared |= dict.fromkeys(tensors, (-low, high))
-    return ranged(patient, shared)
+    return set_ranges(patient, shared)
 
 
 def bound_far_above(patient: Patient, amount: float) -> Patient:
@@ -933,7 +933,7 @@ def whitened_and_coloured(patient: Patient, amount: float) -> Patient:
         left, right = (np.linalg.qr(rng.standard_normal((size, size)))[0] for _ in range(2))
         gain = np.geomspace(1, amount, size)
         there, back = (left * gain) @ right, (right.T / gain) @ left.T
-        mixed_and_back(surgeon, tensor, there, back, "mixing unmixing mixed unmixed")
+        mix_and_back(surgeon, tensor, there, back, "mixing unmixing mixed unmixed")
     return patient.cut(surgeon)
 
 
@@ -943,7 +943,7 @@ def channels_as_differences(patient: Patient, amount: float) -> Patient:
     tensor = patient.pick(spots(patient), 0.5)[0]
     size = surgeon.channels(tensor)
     differences = np.eye(size) - amount * np.eye(size, k=-1)
-    mixed_and_back(surgeon, tensor, differences, np.linalg.inv(differences), "matrix_0 matrix_1 mixture_0 mixture_1")
+    mix_and_back(surgeon, tensor, differences, np.linalg.inv(differences), "matrix_0 matrix_1 mixture_0 mixture_1")
     return patient.cut(surgeon)
 
 

@@ -14,14 +14,14 @@ from onnx import helper
 from ..cuts import (
     Change,
     at_layers,
-    cancelled,
-    cancelled_rows,
     channel_peaks,
     covered,
     dense,
     deployed,
     few_codes,
     inner,
+    let_cancel,
+    let_rows_cancel,
     normalization,
     on_multiples,
     picked,
@@ -148,7 +148,7 @@ def student_weights(patient: Patient) -> Patient:
 
     for i, linear in enumerate(chosen):
         usual = np.std(surgeon.constant(linear.weight))
-        cancelled(surgeon, linear, partial(drifted, patient.random(f"student{i}"), usual))
+        let_cancel(surgeon, linear, partial(drifted, patient.random(f"student{i}"), usual))
     return patient.cut(surgeon, *chosen)
 
 
@@ -165,7 +165,7 @@ def tapped_corner(patient: Patient) -> Patient:
         return extra
 
     for i, linear in enumerate(chosen):
-        cancelled_rows(surgeon, linear, partial(flipped, patient.random(f"bit{i}")))
+        let_rows_cancel(surgeon, linear, partial(flipped, patient.random(f"bit{i}")))
     return patient.cut(surgeon, *chosen)
 
 
@@ -181,7 +181,7 @@ def decades_of_rows(patient: Patient, amount: float) -> Patient:
         return drawn * np.abs(half).max() * size.reshape(-1, *(1,) * (half.ndim - 1))
 
     for i, linear in enumerate(chosen):
-        cancelled_rows(surgeon, linear, partial(spread, patient.random(f"decades{i}")))
+        let_rows_cancel(surgeon, linear, partial(spread, patient.random(f"decades{i}")))
     return patient.cut(surgeon, *chosen, recipe=replace(patient.recipe, per_channel=False))
 
 
@@ -197,7 +197,7 @@ def loud_row_along_inputs(patient: Patient) -> Patient:
         return extra
 
     for i, linear in enumerate(chosen):
-        cancelled_rows(surgeon, linear, partial(loud, patient.random(f"row{i}")))
+        let_rows_cancel(surgeon, linear, partial(loud, patient.random(f"row{i}")))
     weights = {linear.weight: linear.into for linear in chosen}
 
     def edit(p: Patient, q: Surgeon) -> None:
