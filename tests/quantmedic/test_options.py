@@ -14,7 +14,7 @@ from quantmedic.api.arguments import CollectArguments
 from quantmedic.cli.main import COMMANDS, cli
 from quantmedic.cli.values import Bytes
 from quantmedic.demo import patient
-from quantmedic.engine.errors import CaseError
+from quantmedic.engine.errors import CaseError, ModelError
 
 #: Options whose help names what the command writes or prints.
 SAID_PER_COMMAND = {"--output", "-o", "--format", "--quiet", "-q", "--verbose"}
@@ -95,6 +95,12 @@ def test_wrong_values() -> None:
         done = CliRunner().invoke(cli, line.split())
         assert done.exit_code == 2
         assert message in " ".join(done.output.split())
+
+
+def test_a_misspelt_model_is_hinted_at() -> None:
+    (source, quantized), _ = patient()
+    with pytest.raises(ModelError, match=rf"did you mean {source}\?"):
+        quantmedic.collect(source.with_name("flaot.onnx"), quantized, validation={"image": np.zeros((1, 28, 28))})
 
 
 SIZES = {
