@@ -26,9 +26,12 @@ from quantmedic.reports.charts.frame import (
     WIDTH,
     AxisName,
     Drawing,
-    Tick,
+    Mark,
+    Scale,
     height_with_names,
+    place_ticks,
     ticks,
+    upwards,
 )
 from quantmedic.reports.charts.histogram import histogram_charts
 from quantmedic.reports.templating import svg
@@ -148,7 +151,8 @@ def error_graph(
     step = (width - LEFT - RIGHT - 16) / max(len(shown) - 1, 1)
     across = {name: round(LEFT + 8 + place * step, 1) for place, name in enumerate(shown)}
     own = _rounding(diagnosis, SETS[suffix], metric)
-    axis = _Axis.over([*shown.values(), *own.values(), limit], below, logarithmic=metric in ("mse", "sqnr"))
+    logarithmic = metric in ("mse", "sqnr")
+    at, marks = _error_axis([*shown.values(), *own.values(), limit], below, logarithmic=logarithmic)
     title = f"quant_loss_{metric}_{suffix}"
     samples = max((getattr(row, SETS[suffix]).samples or 0 for row in diagnosis.layers), default=0)
     return ErrorChart(
@@ -163,15 +167,15 @@ def error_graph(
         right=width - RIGHT,
         top=TOP,
         bottom=TOP + HEIGHT,
-        ticks=axis.ticks,
-        limit=axis.at(limit) if axis.shows(limit) else None,
+        ticks=place_ticks(marks, at),
+        limit=at(limit) if _is_drawn(limit, logarithmic) else None,
         limit_text=f"threshold={number(limit)}",
-        line=" ".join(f"{across[name]},{axis.at(value)}" for name, value in shown.items()),
-        local=" ".join(f"{across[name]},{axis.at(own[name])}" for name in shown if name in own),
+        line=" ".join(f"{across[name]},{at(value)}" for name, value in shown.items()),
+        local=" ".join(f"{across[name]},{at(own[name])}" for name in shown if name in own),
         points=tuple(
             Point(
                 x=across[name],
-                y=axis.at(value),
+                y=at(value),
                 tip=f"{visible(name, NAME_LIMIT)}: {number(value)}",
                 layer=visible(name, NAME_LIMIT),
                 flagged=name in flagged,
@@ -193,43 +197,23 @@ def _rounding(diagnosis: Diagnosis, role: Role, metric: str) -> dict[str, float]
     return {name: value for name, value in values.items() if not math.isnan(value)}
 
 
-@dataclass(frozen=True)
-class _Axis:
-    """The vertical axis: values (their decimal logarithms, of a logarithmic one) at its ends, worse up."""
+def _error_axis(values: Sequence[float], below: bool, *, logarithmic: bool) -> tuple[Scale, list[Mark]]:
+    """Map from values to positions, worse up, and the marks of the axis."""
+    finite = [value for value in values if _is_drawn(value, logarithmic)]
+    if not logarithmic:
+        low, high = min(finite, default=0.0), max(finite, default=1.0)
+        pad = 0.06 * (high - low) or 0.5
+        low, high = low - pad, high + pad
+        return upwards(low, high) if below else upwards(high, low), ticks(low, high)
+    first = math.floor(math.log10(min(finite, default=0.1)))
+    last = max(math.ceil(math.log10(max(finite, default=1.0))), first + 1)
+    place = upwards(first, last) if below else upwards(last, first)
+    marks = [(10.0**power, f"1e{power}") for power in range(first, last + 1, max(1, math.ceil((last - first) / 6)))]
+    return lambda value: place(math.log10(value) if value > 0 else -math.inf), marks
 
-    best: float
-    worst: float
-    logarithmic: bool
 
-    @classmethod
-    def over(cls, values: Sequence[float], below: bool, *, logarithmic: bool) -> "_Axis":
-        finite = [value for value in values if math.isfinite(value) and (value > 0 or not logarithmic)]
-        if logarithmic:
-            low = float(math.floor(math.log10(min(finite, default=0.1))))
-            high = max(float(math.ceil(math.log10(max(finite, default=1.0)))), low + 1)
-        else:
-            low, high = min(finite, default=0.0), max(finite, default=1.0)
-            pad = 0.06 * (high - low) or 0.5
-            low, high = low - pad, high + pad
-        return cls(high, low, logarithmic) if below else cls(low, high, logarithmic)
-
-    @property
-    def ticks(self) -> tuple[Tick, ...]:
-        low, high = sorted((self.best, self.worst))
-        if not self.logarithmic:
-            return tuple(Tick(self.at(value), text) for value, text in ticks(low, high))
-        every = max(1, math.ceil((high - low) / 6))
-        return tuple(Tick(self.at(10.0**power), f"1e{power}") for power in range(int(low), int(high) + 1, every))
-
-    def shows(self, value: float) -> bool:
-        return math.isfinite(value) and (value > 0 or not self.logarithmic)
-
-    def at(self, value: float) -> float:
-        """Vertical position; what lies beyond an end is drawn there."""
-        if self.logarithmic:
-            value = math.log10(value) if value > 0 else -math.inf
-        share = (value - self.best) / (self.worst - self.best)
-        return round(TOP + HEIGHT * (1 - min(max(share, 0.0), 1.0)), 1)
+def _is_drawn(value: float, logarithmic: bool) -> bool:
+    return math.isfinite(value) and (value > 0 or not logarithmic)
 
 
 def judgements(

@@ -225,7 +225,7 @@ def cause(name: str, *subjects: str, severity: str = "medium") -> CauseReport:
 
 
 def row(name: str, **values: Any) -> LayerRow:
-    nothing = ErrorRow(rounding=ErrorFacts(), accumulated=ErrorFacts(), operator=ErrorFacts())
+    nothing = ErrorRow(rounding=ErrorFacts(), accumulated=ErrorFacts())
     empty: dict[str, Any] = dict.fromkeys(LayerRow.model_fields.keys() - {"findings"})
     known = {"index": 0, "name": name, "op_type": "Conv", "representative": nothing, "validation": nothing}
     return LayerRow(**(empty | known | values))
@@ -323,7 +323,7 @@ def test_a_swish_on_a_symmetric_grid_is_a_negative_activation(judged: Diagnosis)
 
 def test_what_was_not_measured_is_no_number_and_never_degraded(judged: Diagnosis) -> None:
     exact = ErrorFacts(mse=0.0, nmse=0.0, cosine=1.0)
-    errors = ErrorRow(rounding=ErrorFacts(), accumulated=exact, operator=ErrorFacts())
+    errors = ErrorRow(rounding=ErrorFacts(), accumulated=exact)
     rows = (row("a", representative=errors, validation=errors), row("b", representative=errors), row("c"))
     diagnosis = judged.model_copy(update={"layers": rows, "outputs": ()})
     found = words.similarity(diagnosis, "validation")
