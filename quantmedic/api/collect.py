@@ -122,7 +122,7 @@ def collect_pair(
     progress: Progress = no_progress,
     announce: Announce = no_announcement,
 ) -> Case:
-    """``collect`` with its options in groups; see there. ``announce`` is called with a line on what takes long."""
+    """``collect`` with its options as one record; see there. ``announce`` is called with a line on what takes long."""
     if is_language_pair(float_model, quantized_model):
         return collect_language_pair(float_model, quantized_model, options, rules=rules, progress=progress)
     refuse_texts(float_model, quantized_model, options)

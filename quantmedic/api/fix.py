@@ -132,7 +132,7 @@ def fix_pair(
     report: Path | None = None,
     progress: Progress = no_progress,
 ) -> Fixed:
-    """``fix`` with its options in groups; see there."""
+    """``fix`` with its options as one record; see there."""
     refuse_checkpoints(float_model, quantized_model)
     base = rules or load_rulebase()
     check_toolchain(options.toolchain, base)

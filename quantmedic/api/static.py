@@ -64,7 +64,7 @@ def collect_static_pair(
     threads: int | None = None,
     progress: Progress = no_progress,
 ) -> Case:
-    """``collect_static`` with its options in groups; see there."""
+    """``collect_static`` with its options as one record; see there."""
     printed = read_toolchain(toolchain, rules or load_rulebase())
     paths = [Path(model) for model in (float_model, quantized_model) if isinstance(model, str | Path)]
     models = None
