@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
 
-from quantmedic.collectors.from_checkpoint.packed.packed_layer import PackedLayer, config_groups
+from quantmedic.collectors.from_checkpoint.packed.packed_layer import PackedLayer, config_groups, integer_or_none
 from quantmedic.collectors.from_checkpoint.tensor_roles import role_of
 
 #: Repetitions without an end in one expression, and the characters of a name that are looked at.
@@ -50,21 +50,6 @@ def exact_or_regex(text: str) -> NamePattern:
     return NamePattern(text, lambda name: name == text, is_name=True)
 
 
-def dynamic_key(text: str) -> NamePattern:
-    """As GPTQModel reads it: a regular expression, behind a sign."""
-    return NamePattern(text, expression(text.removeprefix("-:").removeprefix("+:")))
-
-
-def part_of_name(text: str) -> NamePattern:
-    """As AutoAWQ and transformers read it: a name that holds it."""
-    return NamePattern(text, lambda name: text in name)
-
-
-def wildcard(text: str) -> NamePattern:
-    """As ModelOpt reads it: a name with stars, or the beginning of one."""
-    return NamePattern(text, lambda name: fnmatchcase(name, text) or name.startswith(f"{text}."))
-
-
 @cache
 def expression(text: str) -> Callable[[str], bool] | None:
     """Matches the beginning of names; None where the expression is wrong or could take too long."""
@@ -78,6 +63,18 @@ def expression(text: str) -> Callable[[str], bool] | None:
 
 
 _PREFIXES = ("model.", "language_model.", "model.language_model.")
+
+
+def part_of_name(text: str) -> NamePattern:
+    """As AutoAWQ and transformers read it: a name that holds it."""
+    return NamePattern(text, lambda name: text in name)
+
+
+def wildcard(text: str) -> NamePattern:
+    """As ModelOpt reads it: a name with stars, or the beginning of one."""
+    return NamePattern(text, lambda name: fnmatchcase(name, text) or name.startswith(f"{text}."))
+
+
 #: Lists of modules that stay in float, by the key of the configuration, and how its entries are read.
 _IGNORES: Mapping[str, Callable[[str], NamePattern]] = {
     "ignore": exact_or_regex,
@@ -123,11 +120,14 @@ def read_declared(settings: Mapping[str, object]) -> Declared:
     schemes: list[Scheme] = []
     dynamic = settings.get("dynamic")
     for key, values in dynamic.items() if isinstance(dynamic, Mapping) else ():
-        pattern = dynamic_key(str(key))
-        if str(key).startswith("-:"):
+        text = str(key)  # a regular expression, behind a sign
+        pattern = NamePattern(text, expression(text.removeprefix("-:").removeprefix("+:")))
+        if text.startswith("-:"):
             ignores.append(pattern)
         elif isinstance(values, Mapping):
-            schemes.append(Scheme(pattern, _integer(values.get("bits")), _integer(values.get("group_size"))))
+            schemes.append(
+                Scheme(pattern, integer_or_none(values.get("bits")), integer_or_none(values.get("group_size")))
+            )
     for group in (config_groups(settings) or {}).values():
         schemes += _schemes_of_group(group)
     is_complete = any(scheme.pattern.text == "Linear" for scheme in schemes)
@@ -224,7 +224,7 @@ def _schemes_of_group(group: Mapping[str, object]) -> list[Scheme]:
     if not isinstance(weights, Mapping):
         return []
     is_integer = weights.get("type", "int") == "int"
-    bits, size = (_integer(weights.get(key)) if is_integer else None for key in ("num_bits", "group_size"))
+    bits, size = (integer_or_none(weights.get(key)) if is_integer else None for key in ("num_bits", "group_size"))
     return [Scheme(exact_or_regex(text), bits, size) for text in _texts_in(group.get("targets"))]
 
 
@@ -236,7 +236,3 @@ def _rank(scheme: Scheme) -> int:
 
 def _texts_in(value: object) -> list[str]:
     return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []
-
-
-def _integer(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None

@@ -30,7 +30,7 @@ from quantmedic.collectors.from_checkpoint.packed.packed_layer import (
     even_groups,
     require,
 )
-from quantmedic.collectors.from_checkpoint.safetensors_file import Checkpoint, Rows, Stored, Values
+from quantmedic.collectors.from_checkpoint.safetensors_file import Checkpoint, Rows, Stored
 from quantmedic.engine.errors import ModelError
 
 _MAX_EXPERTS = 4096
@@ -99,34 +99,6 @@ class _Moved(Stored):
             first = int(wanted.min())
             found = super().view(slice(first, int(wanted.max()) + 1), columns)[wanted - first]
         return found - found.dtype.type(self.shift) if self.shift else found
-
-
-@dataclass(frozen=True)
-class _GgufBlock(Block):
-    """A block whose weights are computed as llama.cpp does; its ``scale`` is no number where the file says 0.
-
-    Attributes:
-        factor: Scales as the file has them.
-        offset: Added to scale · code; None where nothing is.
-    """
-
-    factor: Values | None = None
-    offset: Values | None = None
-
-    @property
-    def told_scale(self) -> Values:
-        """A block of zeros has a scale of 0."""
-        return self.scale if self.factor is None else self.factor
-
-    def values(self) -> Values:
-        """Scale · code + offset, float32."""
-        factor = self.told_scale
-        found = self.codes.astype(np.float32).reshape(*factor.shape, -1)
-        with np.errstate(invalid="ignore", over="ignore"):  # a damaged file has scales that are not finite
-            found *= factor[:, :, None]
-            if self.offset is not None:
-                found += self.offset[:, :, None]
-        return found.reshape(self.codes.shape)
 
 
 def is_gguf(path: Path) -> bool:
@@ -243,15 +215,14 @@ def _read_blocks(stored: Stored, kind: BlockType, size: int, starts: Integers, r
     count = rows.stop - rows.start
     with np.errstate(invalid="ignore", over="ignore"):  # a damaged file has scales that are not finite
         unpacked = kind.unpack(stored.load(rows).reshape(-1, size))
-    codes, factor = unpacked.codes.reshape(count, -1), unpacked.scale.reshape(count, -1)
-    scale = np.where(factor == 0, np.float32(np.nan), factor)  # without a step there is no grid
+    codes, scale = unpacked.codes.reshape(count, -1), unpacked.scale.reshape(count, -1)
     if unpacked.offset is None:
-        return _GgufBlock(codes, scale, np.zeros_like(scale), starts, factor=factor)
+        return Block(codes, scale, np.zeros_like(scale), starts, zero_is_no_step=True)
     offset = unpacked.offset.reshape(count, -1)
-    with np.errstate(invalid="ignore", over="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         code = -offset / scale
     zero = np.where(np.isfinite(code), code, np.float32(0))
-    return _GgufBlock(codes, scale, zero, starts, factor=factor, offset=offset)
+    return Block(codes, scale, zero, starts, offset=offset, zero_is_no_step=True)
 
 
 def _possible_names(name: str) -> list[str]:

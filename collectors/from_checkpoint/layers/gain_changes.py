@@ -12,7 +12,6 @@ from quantmedic.collectors.from_checkpoint.checkpoint_pair import Layer, Pair
 from quantmedic.collectors.from_checkpoint.layers.input_gains import (
     NormChange,
     Reader,
-    Surroundings,
     explained_changes,
     with_left_inputs,
 )
@@ -68,7 +67,7 @@ def gain_changes(found: Sequence[Layer], pair: Pair) -> GainChanges:
     ]
     explained = explained_changes(changes, readers)
     lost = frozenset(tensors[name].shape[0] for name in pair.missing if len(tensors[name].shape) == 1)
-    facts = with_left_inputs(readers, Surroundings(changes, lost, partial(_scales_beside, pair)))
+    facts = with_left_inputs(readers, changes, lost, partial(_scales_beside, pair))
     settled = {*misfolded, *(change.name for change in explained)}
     return GainChanges(
         facts,

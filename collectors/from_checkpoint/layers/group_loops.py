@@ -104,16 +104,3 @@ def from_half(bits: Bits) -> Values:
     values = found.view(np.float32)
     values *= np.float32(2.0**112)
     return values
-
-
-@cached_njit()
-def _fill_numbers(codes: NDArray[np.uint8], table: Values, found: Values) -> None:
-    for i in range(codes.size):
-        found[i] = table[codes[i]]
-
-
-def look_up(codes: NDArray[np.uint8], table: Values) -> Values:
-    """The number that a table of 256 has for each byte."""
-    found = np.empty(codes.shape, np.float32)
-    _fill_numbers(np.ascontiguousarray(codes).reshape(-1), table, found.reshape(-1))
-    return found

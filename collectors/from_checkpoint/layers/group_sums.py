@@ -47,16 +47,11 @@ def numpy_from_half(bits: NDArray[np.uint16]) -> Values:
     return bits.view(np.float16).astype(np.float32)
 
 
-def numpy_look_up(codes: NDArray[np.uint8], table: Values) -> Values:
-    """The number that a table of 256 has for each byte."""
-    return table[codes]
-
-
 try:
     if is_switched_off():
         raise ImportError
-    from quantmedic.collectors.from_checkpoint.layers.group_loops import from_half, group_sums, look_up
+    from quantmedic.collectors.from_checkpoint.layers.group_loops import from_half, group_sums
 except ImportError:  # numba is missing or does not support this machine
-    from_half, group_sums, look_up = numpy_from_half, numpy_sums, numpy_look_up
+    from_half, group_sums = numpy_from_half, numpy_sums
 
-__all__ = ["from_half", "group_sums", "look_up", "numpy_from_half", "numpy_look_up", "numpy_sums"]
+__all__ = ["from_half", "group_sums", "numpy_from_half", "numpy_sums"]

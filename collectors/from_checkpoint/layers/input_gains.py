@@ -20,6 +20,8 @@ _LEFT, _SHARE = 0.5, 0.9
 #: Gains explain the change of a norm where they leave this share of it at most.
 _EXPLAINED = 0.25
 Floats = NDArray[np.float64]
+#: Gives vectors beside a layer, by its name and the number of its inputs.
+ScalesBeside = Callable[[str, int], Sequence[Floats]]
 
 
 @dataclass(frozen=True)
@@ -74,21 +76,6 @@ class Reader:
         return found
 
 
-@dataclass(frozen=True)
-class Surroundings:
-    """What may undo gains of inputs.
-
-    Attributes:
-        changes: Norms that have changed.
-        lost: Numbers of channels of norms that cannot be read.
-        scales: Gives the vectors of a size beside a layer that only the quantized checkpoint has.
-    """
-
-    changes: Sequence[NormChange] = ()
-    lost: frozenset[int] = frozenset()
-    scales: Callable[[str, int], Sequence[Floats]] = lambda name, size: ()
-
-
 def explained_changes(changes: Iterable[NormChange], readers: Sequence[Reader]) -> list[NormChange]:
     """Changes of norms that gains of layers undo: of the same block, or of layers outside of all, such as the head."""
     own = [reader for reader in readers if reader.gains.columns]
@@ -101,12 +88,21 @@ def explained_changes(changes: Iterable[NormChange], readers: Sequence[Reader]) 
     return found
 
 
-def with_left_inputs(readers: Sequence[Reader], around: Surroundings) -> list[WeightFacts]:
-    """The facts with gains of input channels that nothing undoes; see ``left_input_gain``."""
-    places = _Places(readers, around.changes)
+def with_left_inputs(
+    readers: Sequence[Reader], changes: Sequence[NormChange], lost: frozenset[int], scales_beside: ScalesBeside
+) -> list[WeightFacts]:
+    """The facts with gains of input channels that nothing undoes.
+
+    Args:
+        readers: All layers.
+        changes: Norms that have changed.
+        lost: Numbers of channels of norms that cannot be read.
+        scales_beside: Gives the vectors of a size beside a layer that only the quantized checkpoint has.
+    """
+    places = _Places(readers, changes, lost, scales_beside)
     found = []
     for reader in readers:
-        left = _left_inputs(reader, places, around)
+        left = _left_inputs(reader, places)
         update = {} if left is None else {"left_input_channels": left[0], "left_input_gain": left[1]}
         found.append(reader.facts.model_copy(update=update))
     return found
@@ -115,7 +111,10 @@ def with_left_inputs(readers: Sequence[Reader], around: Surroundings) -> list[We
 class _Places:
     """Which layers stand where: a mixture has tens of thousands, so that none is held against all others."""
 
-    def __init__(self, readers: Sequence[Reader], changes: Sequence[NormChange]) -> None:
+    def __init__(
+        self, readers: Sequence[Reader], changes: Sequence[NormChange], lost: frozenset[int], scales: ScalesBeside
+    ) -> None:
+        self.all_changes, self.lost, self.scales_beside = changes, lost, scales
         self._changes: dict[str, list[NormChange]] = {}
         for change in changes:
             self._changes.setdefault(change.block, []).append(change)
@@ -161,22 +160,22 @@ class _Places:
         return None
 
 
-def _left_inputs(own: Reader, places: _Places, around: Surroundings) -> tuple[int, float] | None:
+def _left_inputs(own: Reader, places: _Places) -> tuple[int, float] | None:
     """How many input channels have a gain that nothing undoes, and the largest of them; None: not known."""
     forgotten = _factor_before(own, places)
     if forgotten is not None:
         return _stand_out(forgotten * own.columns)
     if not own.gains.loud_inputs:
         return (0, 1.0) if own.gains.outputs else None
-    changes = [*places.changes_before(own.name)] or around.changes
+    changes = [*places.changes_before(own.name)] or places.all_changes
     writers = [each for each in places.writers_beside(own.name) if each is not own]
     factors = [factor for change in changes for factor in change.factors]
     factors += [np.array(other.gains.rows, float) for other in writers]
-    factors += around.scales(own.name, own.inputs)
+    factors += places.scales_beside(own.name, own.inputs)
     if any(_is_undone(own, factor) for factor in factors):
         return 0, 1.0
     is_misfolded = any(change.is_misfolded for change in changes)
-    if own.inputs in around.lost or is_misfolded or any(other.gains.outputs != own.inputs for other in writers):
+    if own.inputs in places.lost or is_misfolded or any(other.gains.outputs != own.inputs for other in writers):
         return None
     return len(own.gains.loud_inputs), max(own.gains.loud_inputs.values(), key=lambda gain: abs(np.log(gain)))
 

@@ -1,7 +1,7 @@
 """Sums over a slice of one layer: some output channels with all their inputs, float weights against stored ones."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,9 +71,9 @@ def stored_source(layer: PackedLayer, reading: Reading | None = None) -> StoredS
             grid = Grid(nothing, nothing, nothing)
         else:
             with np.errstate(invalid="ignore", over="ignore"):  # a damaged file has scales that are not finite
-                ends = [(end - block.zero) * block.scale for end in layer.ends]
-            grid = Grid(np.abs(block.scale), np.minimum(*ends), np.maximum(*ends))
-        return Part(block.values(), grid, block.starts, block.order, block.told_scale, block.zero)
+                ends = [(end - block.zero) * block.step for end in layer.ends]
+            grid = Grid(np.abs(block.step), np.minimum(*ends), np.maximum(*ends))
+        return Part(block.values(), grid, block.starts, block.order, block.scale, block.zero)
 
     return part
 
@@ -84,7 +84,7 @@ def _without_empty(block: Block) -> Block:
     if kept.all():
         return block
     starts = np.append(block.starts[:-1][kept], block.starts[-1])
-    return Block(block.codes, block.scale[:, kept], block.zero[:, kept], starts, block.order)
+    return replace(block, scale=block.scale[:, kept], zero=block.zero[:, kept], starts=starts)
 
 
 def sum_slice(

@@ -100,8 +100,11 @@ class Block:
     """Some output channels: codes ``[rows, inputs]``, scales and zero points ``[rows, groups]``.
 
     Attributes:
+        scale: Scales; as they are stored, they may be 0.
         starts: First column of each group, and the number of columns.
         order: Sorts the inputs by group where groups are not contiguous; ``codes`` are sorted already.
+        offset: Added to scale · code where the format stores no zero points; they are ``zero`` only roughly then.
+        zero_is_no_step: A scale of 0 stands for weights that are 0 and is no step of a grid.
     """
 
     codes: Array
@@ -109,28 +112,30 @@ class Block:
     zero: Values
     starts: Integers
     order: Integers | None = None
-
-    def values(self) -> Values:
-        """(code - zero point) · scale, float32."""
-        found = self.codes.astype(np.float32)
-        with np.errstate(invalid="ignore", over="ignore"):  # a damaged file has scales that are not finite
-            self._dequantize(found)
-        return found
+    offset: Values | None = None
+    zero_is_no_step: bool = False
 
     @property
-    def told_scale(self) -> Values:
-        """Scales as the file has them; ``scale`` may be no number where there is no step."""
-        return self.scale
+    def step(self) -> Values:
+        """Scales, where they are steps of a grid; else no numbers."""
+        return np.where(self.scale == 0, np.float32(np.nan), self.scale) if self.zero_is_no_step else self.scale
 
-    def _dequantize(self, codes: Values) -> None:
+    def values(self) -> Values:
+        """(code - zero point) · scale, or scale · code + offset, float32."""
         sizes = np.diff(self.starts)
+        scale, shift = self.scale, self.zero if self.offset is None else self.offset
+        found = self.codes.astype(np.float32)
         if len(sizes) and (sizes == sizes[0]).all():
-            grouped = codes.reshape(len(codes), len(sizes), -1)
-            grouped -= self.zero[:, :, None]
-            grouped *= self.scale[:, :, None]
+            grouped, scale, shift = found.reshape(len(found), len(sizes), -1), scale[:, :, None], shift[:, :, None]
         else:
-            codes -= np.repeat(self.zero, sizes, axis=1)
-            codes *= np.repeat(self.scale, sizes, axis=1)
+            grouped, scale, shift = found, np.repeat(scale, sizes, axis=1), np.repeat(shift, sizes, axis=1)
+        with np.errstate(invalid="ignore", over="ignore"):  # a damaged file has scales that are not finite
+            if self.offset is None:
+                grouped -= shift
+            grouped *= scale
+            if self.offset is not None:
+                grouped += shift
+        return found
 
 
 @dataclass(frozen=True)
@@ -192,8 +197,8 @@ class Settings:
         given = next(iter((config_groups(found) or {}).values()), {}).get("weights")
         weights: Mapping[str, object] = given if isinstance(given, dict) else {}
         return cls(
-            bits=_integer(found.get("bits", found.get("w_bit", weights.get("num_bits")))),
-            group_size=_integer(found.get("group_size", found.get("q_group_size", weights.get("group_size")))),
+            bits=integer_or_none(found.get("bits", found.get("w_bit", weights.get("num_bits")))),
+            group_size=integer_or_none(found.get("group_size", found.get("q_group_size", weights.get("group_size")))),
             symmetric=_truth(found.get("sym", weights.get("symmetric"))),
             activation_order=_truth(found.get("desc_act")),
             zero_minus_one=found.get("checkpoint_format", found.get("format")) != "gptq_v2",
@@ -212,7 +217,7 @@ def _truth(value: object) -> bool | None:
     return value if isinstance(value, bool) else None
 
 
-def _integer(value: object) -> int | None:
+def integer_or_none(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
