@@ -7,7 +7,7 @@ data sets, so that whatever rests on activations is not judged.
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -56,16 +56,15 @@ _FOUND = ("notices", "missing", "mismatched", "altered", "left")
 _UNITS = 512
 
 
+@dataclass(frozen=True)
 class OpenedPair:
     """Two checkpoints that belong together, compared some tensors at a time."""
 
-    def __init__(self, pair: Pair) -> None:
-        """Compare what this pair holds."""
-        self._pair = pair
+    pair: Pair
 
     def compare(self, names: Sequence[str], threads: int | None = None) -> Found:
         """What comparing these float tensors with their counterparts finds."""
-        own = replace(self._pair, notices=[], missing=[], mismatched=[], altered=[], left=[])
+        own = replace(self.pair, notices=[], missing=[], mismatched=[], altered=[], left=[])
         with ThreadPoolExecutor(min(threads_to_use(threads), _MAX_THREADS)) as workers:
             layers = [layer for name in names for layer in _compare_tensor(name, own, workers)]
         return {"layers": layers, **{name: getattr(own, name) for name in _FOUND}}

@@ -1,7 +1,8 @@
 """The simulation that a quantized checkpoint asks for: grids of its configuration with the scales that are stored."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import nn
@@ -64,21 +65,14 @@ def _unsaid_scales(skeleton: Skeleton, weights: WeightValues, schemes: InputSche
     """Stored scales of which the configuration does not say how they are used: something is quantized all the same."""
     own = {weights.names[name] for name in skeleton.model.state_dict() if name in weights.names}
     stored = stored_scales(weights.checkpoint.tensors, own)
-    inputs = tuple(name for name in stored.inputs if _is_float(name.rpartition(".")[0], schemes))
-    return StoredScales(inputs, stored.caches if _has_float_cache(weights.checkpoint.settings) else ())
+    inputs = tuple(name for name in stored.inputs if _is_float(partial(schemes.grid_of, name.rpartition(".")[0])))
+    return StoredScales(inputs, stored.caches if _is_float(partial(cache_grid, weights.checkpoint.settings)) else ())
 
 
-def _is_float(layer: str, schemes: InputSchemes) -> bool:
-    """The configuration leaves its inputs in float; what it says in an unknown way is told elsewhere."""
+def _is_float(grid: Callable[[], Grid | None]) -> bool:
+    """The configuration leaves values in float; what it says in an unknown way is told elsewhere."""
     try:
-        return schemes.grid_of(layer) is None
-    except UnknownSchemeError:
-        return False
-
-
-def _has_float_cache(settings: Mapping[str, object]) -> bool:
-    try:
-        return cache_grid(settings) is None
+        return grid() is None
     except UnknownSchemeError:
         return False
 

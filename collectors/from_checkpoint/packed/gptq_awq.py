@@ -17,6 +17,7 @@ from quantmedic.collectors.from_checkpoint.packed.packed_layer import (
     REVERSED_ORDER,
     WORD,
     Block,
+    Codes,
     PackedLayer,
     Parts,
     Reading,
@@ -70,19 +71,9 @@ def _awq_layer(name: str, parts: Parts, settings: Settings) -> PackedLayer:
     starts = even_groups(inputs, groups, settings.group_size)
 
     def read_block(rows: slice, reading: Reading) -> Block:
-        span = slice(rows.start * bits // WORD, -(-rows.stop * bits // WORD))
-        count = (span.stop - span.start) * WORD // bits
-        codes = in_column_order(unpack_words(words.load(None, span), bits, count), reading.order)
-        zero = in_column_order(unpack_words(zeros.load(None, span), bits, count), reading.zero_order)
-        kept = slice(0, rows.stop - rows.start)
-        scale = scales.floats(None, rows)
-        shifted = zero[:, kept].astype(np.float32) + reading.zero_shift
-        return Block(
-            np.ascontiguousarray(codes[:, kept].T),
-            np.ascontiguousarray(scale.T),
-            np.ascontiguousarray(shifted.T),
-            starts,
-        )
+        codes = _packed_along_outputs(words, rows, bits, reading.order)
+        zero = _packed_along_outputs(zeros, rows, bits, reading.zero_order).astype(np.float32) + reading.zero_shift
+        return Block(codes, np.ascontiguousarray(scales.floats(None, rows).T), zero, starts)
 
     return PackedLayer(
         name=name,
@@ -118,11 +109,8 @@ def _gptq_layer(name: str, parts: Parts, settings: Settings) -> PackedLayer:
         if zeros is None:
             zero = np.full_like(scale, 2 ** (bits - 1))
         else:
-            span = slice(rows.start * bits // WORD, -(-rows.stop * bits // WORD))
-            found = unpack_words(zeros.load(None, span), bits, (span.stop - span.start) * WORD // bits)
-            found = in_column_order(found, reading.zero_order)[:, : rows.stop - rows.start]
-            whole = found.T.astype(np.int16) + reading.zero_shift
-            zero = np.ascontiguousarray(whole & (2**bits - 1) if reading.wraps else whole, np.float32)
+            whole = _packed_along_outputs(zeros, rows, bits, reading.zero_order).astype(np.int16) + reading.zero_shift
+            zero = (whole & (2**bits - 1) if reading.wraps else whole).astype(np.float32)
         if reading.in_sequence:
             return Block(codes, scale, zero, even_groups(inputs, groups, settings.group_size))
         return Block(sort_by_group(codes, order), scale, zero, starts, order)
@@ -144,6 +132,13 @@ def _gptq_layer(name: str, parts: Parts, settings: Settings) -> PackedLayer:
         alternatives=alternatives,
         unit=WORD,
     )
+
+
+def _packed_along_outputs(words: Stored, rows: slice, bits: int, order: tuple[int, ...] | None) -> Codes:
+    """Codes ``[rows, inputs or groups]`` of some outputs, of words ``[inputs or groups, outputs · bits / 32]``."""
+    span = slice(rows.start * bits // WORD, -(-rows.stop * bits // WORD))
+    found = unpack_words(words.load(None, span), bits, (span.stop - span.start) * WORD // bits)
+    return np.ascontiguousarray(in_column_order(found, order)[:, : rows.stop - rows.start].T)
 
 
 def _gptq_zero_readings(declared: Reading) -> dict[str, Reading]:
