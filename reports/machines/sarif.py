@@ -9,7 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from hashlib import sha256
-from typing import NotRequired, TypedDict
+from typing import Literal, NotRequired, TypedDict
 from urllib.parse import quote
 
 from quantmedic.engine.contract.check_report import CheckedFinding, CheckReport, GateLine
@@ -99,7 +99,7 @@ class _Result(TypedDict):
     """A ``result``; what is not required is filled in once all results are known."""
 
     ruleId: str
-    level: Level
+    level: Literal["error", "warning", "note"]
     message: dict[str, str]
     locations: list[dict[str, object]]
     properties: dict[str, object]
@@ -193,7 +193,7 @@ def _gate_id(gate: GateLine) -> str:
     return f"gate-{gate.kind}"
 
 
-def _sarif_level(level: Level) -> str:
+def _sarif_level(level: Level) -> Literal["error", "warning", "note"]:
     return "note" if level == "notice" else level
 
 
