@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from quantmedic.engine.case.facts import FLOAT_ALONE, CaseFacts, MetricFacts, ModelFacts, TensorFacts
 from quantmedic.engine.case.proof import ProofRecord
 from quantmedic.engine.case.records import IMPORTED, ImportRecord, SimulationRecord
+from quantmedic.engine.contract.advised_remedies import RemedyPair
 from quantmedic.engine.contract.causes import CauseReport, RuleNote
 from quantmedic.engine.contract.diagnosis import AdvicePlace, Diagnosis, DropClass, EvidenceStrength, Verdict
 from quantmedic.engine.contract.harm_report import Undecided
@@ -25,7 +26,7 @@ from quantmedic.engine.diagnosis.ranking import absorb, rank
 from quantmedic.engine.diagnosis.remedy_outcomes import remedy_outcomes
 from quantmedic.engine.diagnosis.report_rows import layer_rows, pairs_of, proof_of
 from quantmedic.engine.diagnosis.settings_in_force import settings_in_force
-from quantmedic.engine.diagnosis.suspects import Pair, Repairs, Suspect, settle, suspects_of
+from quantmedic.engine.diagnosis.suspects import Repairs, Suspect, settle, suspects_of
 from quantmedic.engine.formulas.change import Change
 from quantmedic.engine.formulas.power import SampleSizes
 from quantmedic.engine.formulas.spreads import Histogram
@@ -65,7 +66,7 @@ def make_diagnosis(
     simulation: SimulationRecord | None = None,
     proof: ProofRecord | None = None,
     attribution: Attribution | None = None,
-    pairs: Callable[[Sequence[Suspect]], Sequence[Pair]] = lambda suspects: (),
+    pairs: Callable[[Sequence[Suspect]], Sequence[RemedyPair]] = lambda suspects: (),
     provenance: Provenance,
     histogram: Callable[[TensorFacts], Histogram | None] = lambda tensor: None,
     sizes: Callable[[float], SampleSizes | None] = lambda drop: None,

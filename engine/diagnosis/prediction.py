@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 
 from quantmedic.engine.case.gains import NOISELESS, Interval, speaks_typical, typical_gain
 from quantmedic.engine.case.records import RunRecord, SimulationRecord
+from quantmedic.engine.contract.advised_remedies import Recovery
 from quantmedic.engine.decibels import sqnr_db, to_decibels
+from quantmedic.engine.rules.remedy_kinds import AT_MOST
 from quantmedic.engine.rules.rulebase import RuleBase
 
 #: Gains in dB beyond this count as equal: 99 % of the noise power is gone.
@@ -41,6 +43,11 @@ class Prediction(NamedTuple):
     sqnr_db: float
     agreement: float | None
     typical: bool = False
+
+    def recovery(self, kind: str | None) -> Recovery:
+        """As report.json has it; of a kind that only bounds it is a most."""
+        own = {name: value for name, value in self._asdict().items() if name in Recovery.model_fields}
+        return Recovery(**own, bound=kind in AT_MOST)
 
 
 def predict(simulation: SimulationRecord | None, key: str, before: str | None = None) -> Prediction | None:

@@ -6,31 +6,28 @@ from typing import NamedTuple
 from quantmedic.engine.case.facts import CaseFacts
 from quantmedic.engine.case.proof import ProofRecord, TrialRecord
 from quantmedic.engine.case.records import SimulationRecord
-from quantmedic.engine.contract.advised_remedies import Advice, Recovery, Withheld
+from quantmedic.engine.contract.advised_remedies import Advice, Withheld
 from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.diagnosis.prediction import Prediction, beside, is_faithful, predict
 from quantmedic.engine.diagnosis.suspects import Repair, Suspect, chosen_repairs, last_gain
 from quantmedic.engine.formulas.change import Change
-from quantmedic.engine.rules.remedy_kinds import AT_MOST, BOUNDS
+from quantmedic.engine.rules.remedy_kinds import BOUNDS
 from quantmedic.engine.rules.rulebase import RuleBase
 
 
 class RemedyOutcomes(NamedTuple):
-    """Simulated and measured results of a suspect's remedies by kind, and those of the repair chosen for it.
+    """Simulated and measured results of a suspect's remedies by kind, and which repair was chosen for it.
 
-    ``alone`` and ``last`` are simulated, on the model as it is and after the other causes' repairs; ``trial`` and
-    ``added`` were measured on copies, on the model as it is and on top of proven repairs. ``reach`` is the share of the
-    network's quantizers that a kind of remedy alters. ``executed`` holds what prescriptions of a single remedy gave, by
-    cause and remedy.
+    ``last`` is what that recovers simulated after the other causes' repairs, ``added`` measured on a copy on top of
+    proven ones. ``reach`` is the share of the network's quantizers that a kind of remedy alters. ``executed`` holds
+    what prescriptions of a single remedy gave, by cause and remedy.
     """
 
     remedies: Mapping[str, Prediction]
     trials: Mapping[str, TrialRecord]
-    repair: Repair | None
-    alone: Prediction | None
-    last: Prediction | None
-    trial: TrialRecord | None
-    added: TrialRecord | None
+    repair: Repair | None = None
+    last: Prediction | None = None
+    added: TrialRecord | None = None
     reach: Mapping[str, float] = {}
     executed: Mapping[str, TrialRecord] = {}
 
@@ -40,9 +37,18 @@ class RemedyOutcomes(NamedTuple):
             return self
         return self._replace(
             remedies={kind: beside(known, stays) for kind, known in self.remedies.items()},
-            alone=beside(self.alone, stays) if self.alone is not None else None,
             last=beside(self.last, stays) if self.last is not None else None,
         )
+
+    @property
+    def alone(self) -> Prediction | None:
+        """What the chosen repair recovers simulated, on the model as it is."""
+        return self.remedies.get(self.repair.kind) if self.repair is not None else None
+
+    @property
+    def trial(self) -> TrialRecord | None:
+        """The same measured on a copy."""
+        return self.trials.get(self.repair.kind) if self.repair is not None else None
 
     @property
     def change(self) -> Change | None:
@@ -107,14 +113,11 @@ def remedy_outcomes(
     if simulation is not None and not is_faithful(simulation):
         simulation = None
     every = chosen_repairs(suspects, simulation) if simulation is not None else []
-    found = {suspect.cause: _outcomes_of(suspect, every, simulation, proof, base) for suspect in suspects}
     stays = min(facts.model.departures_share or 0.0, 1.0)
     runs = proof.executions if proof is not None else ()
     executed = {run.choices[0]: run.trial for run in runs if len(run.choices) == 1 and run.trial.failed is None}
-    return {
-        s.cause: found[s.cause].beside(stays)._replace(reach=_reach_of(s, quantizers), executed=executed)
-        for s in suspects
-    }
+    found = ((s, _outcomes_of(s, every, simulation, proof, base).beside(stays)) for s in suspects)
+    return {s.cause: own._replace(reach=_reach_of(s, quantizers), executed=executed) for s, own in found}
 
 
 def _reach_of(suspect: Suspect, quantizers: int) -> dict[str, float]:
@@ -132,16 +135,12 @@ def _outcomes_of(
     remedies = {r.kind: p for r in suspect.repairs if (p := predict(simulation, r.key)) is not None}
     trials = {r.kind: t for r in suspect.repairs if proof is not None and (t := proof.trial(r.key)) is not None}
     repair = suspect.choose_repair(simulation, proof)
-    if repair is None:
-        return RemedyOutcomes(remedies, trials, repair=None, alone=None, last=None, trial=None, added=None)
     return RemedyOutcomes(
         remedies,
         trials,
         repair,
-        alone=remedies.get(repair.kind),
-        last=last_gain(repair, every, simulation, base) if simulation is not None else None,
-        trial=trials.get(repair.kind),
-        added=proof.last_addition(repair.key) if proof is not None else None,
+        last=last_gain(repair, every, simulation, base) if repair and simulation is not None else None,
+        added=proof.last_addition(repair.key) if repair and proof is not None else None,
     )
 
 
@@ -210,7 +209,7 @@ def _sort_remedies(
         tried = trial is not None and trial.gain_db is not None
         gain = trial.gain_db if trial is not None and tried else known.gain_db if known is not None else None
         if gain is None or gain >= -base.threshold("negligible_gain_db"):
-            predicted = recovery_of(known, advice.simulate) if known is not None else None
+            predicted = known.recovery(advice.simulate) if known is not None else None
             measured = trial if advice.simulate not in BOUNDS else None  # The remedy itself was not tried.
             kept.append(advice.model_copy(update={"predicted": predicted, "measured": measured}))
         else:
@@ -221,8 +220,8 @@ def _sort_remedies(
 
 def _trial_of(cause: CauseReport, advice: Advice, outcome: RemedyOutcomes) -> TrialRecord | None:
     """The trial that speaks for a remedy; where it proves nothing, what the printed text gave counts more."""
-    is_chosen = outcome.shown is not None and outcome.repair is not None and advice.simulate == outcome.repair.kind
-    trial = outcome.shown if is_chosen else outcome.trials.get(advice.simulate or "")
+    of_chosen = outcome.shown if outcome.repair is not None and advice.simulate == outcome.repair.kind else None
+    trial = of_chosen or outcome.trials.get(advice.simulate or "")
     return trial if trial is None or trial.proven else _as_printed(cause, advice, outcome) or trial
 
 
@@ -231,15 +230,3 @@ def _as_printed(cause: CauseReport, advice: Advice, outcome: RemedyOutcomes) -> 
     if any(snippet.reads == "application" for snippet in advice.snippets):
         return None
     return outcome.executed.get(f"{cause.cause}:{advice.id}")
-
-
-def recovery_of(known: Prediction, simulated: str | None) -> Recovery:
-    """A simulated gain as report.json has it; of a kind that only bounds it is a most."""
-    return Recovery(
-        gain_db=known.gain_db,
-        low_db=known.low_db,
-        high_db=known.high_db,
-        share=known.share,
-        bound=simulated in AT_MOST,
-        typical=known.typical,
-    )

@@ -7,8 +7,7 @@ from quantmedic.engine.case.proof import REPAIRED_DATA, ProofRecord, Proven, Tri
 from quantmedic.engine.contract.advised_remedies import PairedRemedy, Proof, RemedyPair, TrialRow
 from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.layers import ErrorRow, GroupRow, LayerRow
-from quantmedic.engine.diagnosis.remedy_outcomes import recovery_of
-from quantmedic.engine.diagnosis.suspects import Pair, Suspect
+from quantmedic.engine.diagnosis.suspects import Suspect
 from quantmedic.engine.rules.evaluate import RuleResult
 from quantmedic.engine.rules.remedy_kinds import HALVES, REMEDY_KINDS
 from quantmedic.engine.rules.rulebase import RuleBase
@@ -113,36 +112,24 @@ def proof_of(
     )
 
 
-def pairs_of(pairs: Iterable[Pair], causes: Sequence[CauseReport]) -> Iterator[RemedyPair]:
-    """The pairs both of whose remedies are advised."""
-    return (found for pair in pairs if (found := _pair_of(pair, causes)) is not None)
+def pairs_of(pairs: Iterable[RemedyPair], causes: Sequence[CauseReport]) -> Iterator[RemedyPair]:
+    """The pairs both of whose remedies are still advised, for a cause or for all, with their titles."""
+    for pair in pairs:
+        first, second = (_as_advised(remedy, causes) for remedy in pair.remedies)
+        if first.title and second.title:
+            yield pair.model_copy(update={"remedies": (first, second)})
 
 
-def _pair_of(pair: Pair, causes: Sequence[CauseReport]) -> RemedyPair | None:
-    """The pair with the names of its remedies; None where one of them is no longer advised, for a cause or for all."""
-    found = []
-    for repair, asking, alone in zip(pair.repairs, pair.causes, pair.alone, strict=True):
-        advising = [
-            (cause.cause, advice.title)
-            for cause in causes
-            if cause.cause in asking
-            for advice in cause.remedies
-            if advice.simulate == repair.kind
-        ]
-        everywhere = REMEDY_KINDS[repair.kind].everywhere
-        title = advising[0][1] if advising else everywhere.title if everywhere is not None else None
-        if title is None:
-            return None
-        found.append(
-            PairedRemedy(
-                key=repair.key,
-                kind=repair.kind,
-                title=title,
-                causes=tuple(dict.fromkeys(cause for cause, _ in advising)),
-                predicted=recovery_of(alone, repair.kind),
-            )
-        )
-    return RemedyPair(remedies=(found[0], found[1]), predicted=recovery_of(pair.together, None))
+def _as_advised(remedy: PairedRemedy, causes: Sequence[CauseReport]) -> PairedRemedy:
+    advising = [
+        (cause.cause, advice.title)
+        for cause in causes
+        if cause.cause in remedy.causes
+        for advice in cause.remedies
+        if advice.simulate == remedy.kind
+    ]
+    title = advising[0][1] if advising else remedy.title
+    return remedy.model_copy(update={"title": title, "causes": tuple(dict.fromkeys(name for name, _ in advising))})
 
 
 def _trial_row(

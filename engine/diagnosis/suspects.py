@@ -10,6 +10,7 @@ from typing import TypeVar
 from quantmedic.engine.case.facts import CaseFacts, LayerFacts, OperandFacts, OutputFacts, TensorFacts
 from quantmedic.engine.case.proof import ProofRecord
 from quantmedic.engine.case.records import Case, RunRecord, SimulationRecord
+from quantmedic.engine.contract.advised_remedies import PairedRemedy, RemedyPair
 from quantmedic.engine.diagnosis.advice import advise, where_it_stands
 from quantmedic.engine.diagnosis.prediction import ENOUGH_DB, Prediction, heals, is_faithful, predict
 from quantmedic.engine.formulas.change import Change, Targets, everything, helped_places, widened_tensors
@@ -314,23 +315,6 @@ def _together(repairs: Sequence[Repair]) -> tuple[str, Change]:
     return f"together:{_digest(changes)}", reduce(Change.join, changes, Change())
 
 
-@dataclass(frozen=True)
-class Pair:
-    """Two repairs that recover clearly more together than any repair does alone, the better one first.
-
-    Attributes:
-        repairs: The two.
-        causes: Of each the causes that ask for it; none where it is for the whole network.
-        alone: What each recovers by itself.
-        together: What both recover.
-    """
-
-    repairs: tuple[Repair, Repair]
-    causes: tuple[tuple[str, ...], tuple[str, ...]]
-    alone: tuple[Prediction, Prediction]
-    together: Prediction
-
-
 def simulate_pairs(
     suspects: Sequence[Suspect],
     case: Case,
@@ -365,10 +349,11 @@ def simulate_pairs(
 
 def find_pairs(
     suspects: Sequence[Suspect], case: Case, facts: CaseFacts, simulation: SimulationRecord | None, base: RuleBase
-) -> list[Pair]:
+) -> list[RemedyPair]:
     """Pairs of repairs that recover clearly more than any single one, the best first; none where none was simulated.
 
-    Of about equal ones those come first that stay within the bits in force.
+    Of about equal ones those come first that stay within the bits in force. Each has all causes that ask for it, and
+    the title of the remedy for the whole network if there is one.
     """
     if simulation is None or not facts.model.harmed or not is_faithful(simulation):
         return []
@@ -381,15 +366,21 @@ def find_pairs(
         if together is None or together.low_db <= 0:
             continue
         if min(together.gain_db, ENOUGH_DB) >= reached + PREFERENCE_DB:
-            first, second = (_asked_by(repair, suspects) for repair in pair)
-            alone = [predict(simulation, repair.key) for repair in pair]
-            assert alone[0] is not None and alone[1] is not None
-            pairs.append(Pair(pair, (first, second), (alone[0], alone[1]), together))
-    return sorted(pairs, key=lambda pair: -round(min(pair.together.gain_db, ENOUGH_DB) / PREFERENCE_DB))
+            first, second = (_paired_remedy(repair, suspects, simulation) for repair in pair)
+            pairs.append(RemedyPair(remedies=(first, second), predicted=together.recovery(None)))
+    return sorted(pairs, key=lambda pair: -round(min(pair.predicted.gain_db, ENOUGH_DB) / PREFERENCE_DB))
 
 
-def _asked_by(repair: Repair, suspects: Iterable[Suspect]) -> tuple[str, ...]:
-    return tuple(suspect.cause for suspect in suspects if any(own.key == repair.key for own in suspect.repairs))
+def _paired_remedy(repair: Repair, suspects: Iterable[Suspect], simulation: SimulationRecord) -> PairedRemedy:
+    alone, everywhere = predict(simulation, repair.key), REMEDY_KINDS[repair.kind].everywhere
+    assert alone is not None
+    return PairedRemedy(
+        key=repair.key,
+        kind=repair.kind,
+        title=everywhere.title if everywhere is not None else "",
+        causes=tuple(s.cause for s in suspects if any(own.key == repair.key for own in s.repairs)),
+        predicted=alone.recovery(repair.kind),
+    )
 
 
 def _single_repairs(suspects: Iterable[Suspect]) -> list[Repair]:

@@ -14,6 +14,8 @@ from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.diagnosis.prediction import predict
 from quantmedic.engine.diagnosis.remedy_outcomes import RemedyOutcomes, with_recoveries
 from quantmedic.engine.diagnosis.report_rows import proof_of
+from quantmedic.engine.diagnosis.suspects import Repair
+from quantmedic.engine.formulas.change import Change, Targets
 
 BASE = load_rulebase()
 powers = st.lists(st.floats(1e-6, 1e3), min_size=2, max_size=60)
@@ -153,7 +155,7 @@ def test_what_the_printed_text_gave_counts_more_than_an_edit_that_proves_nothing
         evidence=(), remedies=(Advice(**fields),), manual="manual/X001",
     )  # fmt: skip
     edited = TrialRecord(key="k", kind=remedy.simulate, gain_db=5.9, low_db=0.0, high_db=5.9, share=0.74)
-    outcome = RemedyOutcomes({}, {remedy.simulate: edited}, None, None, None, trial=edited, added=None)
+    outcome = RemedyOutcomes({}, {remedy.simulate: edited}, Repair(remedy.simulate, "k", Change(), Targets()))
     assert with_recoveries(found, outcome, BASE).remedies[0].measured == edited
     printed = edited.model_copy(update={"gain_db": 2.7, "high_db": 2.7, "share": 0.46})
     ran = outcome._replace(executed={f"one:{remedy.id}": printed})
