@@ -38,6 +38,10 @@ class ChangesRecord(Record):
     clipped_high: tuple[float, ...] | None = Field(default=None, description="if nothing is clipped above")
     heals: dict[str, tuple[float, ...]] = Field(default_factory=dict, description="by kind of change")
 
+    def all_shares(self) -> list[tuple[float, ...]]:
+        """What goes with each of the changes."""
+        return [found for found in (self.clipped_low, self.clipped_high, *self.heals.values()) if found is not None]
+
 
 class TaskShareRecord(Record):
     """What of the task's loss a piece takes: one number per sample, in the unit of the metric; their mean counts."""
@@ -59,7 +63,7 @@ class TaskLossRecord(Record):
     interaction: tuple[float, ...] = Field(description="lost by pieces together only, and by none of them by itself")
 
 
-class PieceRecord(Record):
+class PieceRecord(ChangesRecord):
     """A part of the noise, and the sources that make it: one, or neighbours that no run took apart.
 
     Shares are of the noise of the simulated network, one per judged output; the ``shares`` of all pieces sum up to 1.
@@ -70,9 +74,6 @@ class PieceRecord(Record):
     shares: tuple[float, ...]
     alone: tuple[float, ...] = Field(description="noise where everything else is in float")
     last: tuple[float, ...] = Field(description="what goes where only these sources are put in float")
-    clipped_low: tuple[float, ...] | None = Field(default=None, description="what goes if nothing is clipped below")
-    clipped_high: tuple[float, ...] | None = Field(default=None, description="what goes if nothing is clipped above")
-    heals: dict[str, tuple[float, ...]] = Field(default_factory=dict, description="what goes, by kind of change")
     hidden: ChangesRecord | None = Field(
         default=None,
         description="of a source whose noise others hide: what goes of the noise that it makes where they are in float",
@@ -127,17 +128,10 @@ class LossBudget(Record):
 
     @model_validator(mode="after")
     def _check_lengths(self) -> Self:
-        shares = [self.simulated, self.deployed, *(s for p in self.pieces for s in (p.shares, p.alone, p.last))]
-        shares += [
-            found
-            for p in self.pieces
-            for found in (p.clipped_low, p.clipped_high, *p.heals.values())
-            if found is not None
-        ]
-        hidden = [piece.hidden for piece in self.pieces if piece.hidden]
-        shares += [
-            found for h in hidden for found in (h.clipped_low, h.clipped_high, *h.heals.values()) if found is not None
-        ]
+        shares = [self.simulated, self.deployed]
+        for piece in self.pieces:
+            tried = [piece, piece.hidden] if piece.hidden is not None else [piece]
+            shares += [piece.shares, piece.alone, piece.last, *(own for each in tried for own in each.all_shares())]
         shares += [departure.shares for departure in self.departures or ()]
         shares += [found for family in self.families for found in (family.last, *family.heals.values())]
         losses = [(t.share, t.alone, t.last) for t in (piece.task for piece in self.pieces) if t]

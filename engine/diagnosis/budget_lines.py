@@ -284,7 +284,7 @@ class _View:
         return found
 
     def share(self, piece: PieceRecord) -> float:
-        return float(self.shares(piece.shares)[0])
+        return self.first(piece.shares)
 
     def stands_alone(self, piece: PieceRecord) -> bool:
         """It is a single source, and has a line of its own."""

@@ -64,9 +64,8 @@ def prescribe(diagnosis: Diagnosis, base: RuleBase, asked: str | None = None) ->
     toolchain = next((each for each in base.toolchains if each.name == chosen.name), None)
     settings = diagnosis.settings_in_force
     if toolchain is not None and settings is not None:
-        kept = {form: options_in_force(toolchain, form, settings) for form in toolchain.in_force}
-        causes = new_settings_first(diagnosis.causes, toolchain.name, kept)
-        diagnosis = diagnosis.model_copy(update={"causes": causes})
+        kept = _with_settings_in_force(diagnosis.causes, settings, toolchain)
+        diagnosis = diagnosis.model_copy(update={"causes": kept})
     repairable = diagnosis.verdict != "healthy" and diagnosis.model.framework != FLOAT_ALONE
     repairable = repairable and not diagnosis.model.is_twice_the_same and not diagnosis.model.float_is_quantized
     repairable = repairable and not _float_is_worse(diagnosis.metrics)
@@ -74,23 +73,24 @@ def prescribe(diagnosis: Diagnosis, base: RuleBase, asked: str | None = None) ->
     guide = toolchain.guide if toolchain is not None and diagnosis.advice else None
     advice = tuple(dict.fromkeys((guide, *diagnosis.advice))) if guide else diagnosis.advice
     causes = _with_executed_gain(diagnosis.causes, given, base)
-    causes = _with_settings_in_force(causes, diagnosis.settings_in_force, toolchain)
     changes = {"toolchain": chosen, "prescription": given, "advice": advice, "causes": causes}
     return diagnosis.model_copy(update=changes)
 
 
 def _with_settings_in_force(
-    causes: tuple[CauseReport, ...], settings: SettingsInForce | None, toolchain: Toolchain | None
+    causes: tuple[CauseReport, ...], settings: SettingsInForce, toolchain: Toolchain
 ) -> tuple[CauseReport, ...]:
-    """Causes whose remedies are written as whole calls of the toolchain in use."""
-    if settings is None or toolchain is None:
-        return causes
+    """Causes whose remedies are written as whole calls of the toolchain in use, texts that set something new first."""
     kept = {form: options_in_force(toolchain, form, settings) for form in toolchain.in_force}
     changes = {"in_force": kept, "helpers": toolchain.helpers, "imports": toolchain.imports}
-    return tuple(
-        cause.model_copy(update={"remedies": tuple(each.model_copy(update=changes) for each in cause.remedies)})
-        for cause in causes
-    )
+
+    def write_whole(advice: Advice) -> Advice:
+        ordered = sorted(
+            advice.snippets, key=lambda s: s.toolchain == toolchain.name and _sets_nothing(s, advice, kept)
+        )
+        return advice.model_copy(update={**changes, "snippets": tuple(ordered)})
+
+    return tuple(cause.model_copy(update={"remedies": tuple(map(write_whole, cause.remedies))}) for cause in causes)
 
 
 def _with_executed_gain(
@@ -343,29 +343,6 @@ def user_names(configurations: Iterable[Configuration], toolchain: Toolchain, re
 def complete_code(body: str, language: Language, toolchain: Toolchain) -> str:
     body = with_helpers(body, toolchain.helpers) if language == "python" else body
     return f"{with_imports(body, toolchain.imports) if language == 'python' else body}".strip("\n") + "\n"
-
-
-def new_settings_first(
-    causes: tuple[CauseReport, ...], toolchain: str, kept: Mapping[str, Options]
-) -> tuple[CauseReport, ...]:
-    """The causes with the texts of each remedy that set something new in front.
-
-    Args:
-        causes: Causes with their remedies.
-        toolchain: The one whose settings are in force.
-        kept: These settings, by the form that takes them.
-    """
-    return tuple(
-        cause.model_copy(update={"remedies": tuple(_put_new_first(each, toolchain, kept) for each in cause.remedies)})
-        for cause in causes
-    )
-
-
-def _put_new_first(advice: Advice, toolchain: str, kept: Mapping[str, Options]) -> Advice:
-    def sets_nothing(snippet: Snippet) -> bool:
-        return snippet.toolchain == toolchain and _sets_nothing(snippet, advice, kept)
-
-    return advice.model_copy(update={"snippets": tuple(sorted(advice.snippets, key=sets_nothing))})
 
 
 def _sets_nothing(snippet: Snippet, advice: Advice, kept: Mapping[str, Options]) -> bool:

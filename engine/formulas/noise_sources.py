@@ -324,7 +324,7 @@ def _facts_of_piece(piece: PieceRecord, output: int, share: float) -> SourceFact
     )
 
 
-def _experiment_on(piece: PieceRecord, output: int) -> tuple[float, PieceRecord | ChangesRecord]:
+def _experiment_on(piece: PieceRecord, output: int) -> tuple[float, ChangesRecord]:
     """The noise that the changes of a piece were tried on, and what they take of it."""
     if piece.hidden is not None:
         return piece.alone[output], piece.hidden
