@@ -323,12 +323,14 @@ def float_bias(case: Case, facts: CaseFacts, targets: Targets) -> Change:
     return Change(biases=frozenset(k for k in targets.operators if facts.layers[k].bias.bits))
 
 
-def corrected_biases(case: Case, facts: CaseFacts, targets: Targets) -> Change:
-    return Change(learned=frozenset({"biases"}) if _with_weights(everything(facts), facts) else frozenset())
+def _learned(what: Learned) -> ChangeFunction:
+    return lambda case, facts, targets: Change(
+        learned=frozenset({what} if _with_weights(everything(facts), facts) else ())
+    )
 
 
-def learned_rounding(case: Case, facts: CaseFacts, targets: Targets) -> Change:
-    return Change(learned=frozenset({"rounding"}) if _with_weights(everything(facts), facts) else frozenset())
+corrected_biases = _learned("biases")
+learned_rounding = _learned("rounding")
 
 
 def without_activation_noise(case: Case, facts: CaseFacts, targets: Targets) -> Change:

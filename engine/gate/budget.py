@@ -15,7 +15,7 @@ from quantmedic.engine.errors import DataError
 from quantmedic.engine.formulas.power import SampleSizes, sizes_of_counts, sizes_of_interval, sizes_of_share
 from quantmedic.engine.formulas.stored_bins import main_role
 from quantmedic.engine.formulas.task_metric import metric_pairs, samples_lost
-from quantmedic.engine.gate.figures import Figure, Kind, Status, digits_for, fixed_point, unjudged_line
+from quantmedic.engine.gate.figures import Figure, Kind, Status, digits_for, fixed_point, gate_line, unjudged_line
 from quantmedic.engine.gate.language_budget import judge_language_budget
 from quantmedic.engine.gate.policy import AGREEMENT, KL, PERPLEXITY, SAME_TOP, SQNR, Budget
 from quantmedic.engine.metrics.kinds import is_share, kind_of
@@ -257,13 +257,13 @@ def undecided_line(found: Undecided, line: int) -> GateLine:
         line: Line of the policy that asks.
     """
     if found.doubt is not None:
-        return GateLine(kind="harm", name="harm", status="undecided", message=found.doubt, line=line)
+        return gate_line("harm", "undecided", found.doubt, line=line)
     decide = f"; about {rounded_up(found.needed)} would decide" if found.needed is not None else ""
     samples = f" on {found.samples} samples{decide}" if found.metric is not None else ": no task metric was measured"
     message = (
         f"a repair recovers {found.gain_db or 0.0:.1f} dB of noise, and whether it costs accuracy is open{samples}"
     )
-    return GateLine(kind="harm", name="harm", status="undecided", message=message, line=line)
+    return gate_line("harm", "undecided", message, line=line)
 
 
 def rounded_up(samples: int) -> int:

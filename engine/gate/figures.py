@@ -3,7 +3,7 @@
 import math
 from typing import Literal, NamedTuple
 
-from quantmedic.engine.contract.check_report import GateLine
+from quantmedic.engine.contract.check_report import GateLine, GateStatus
 
 Status = Literal["pass", "fail", "undecided"]
 #: Decimals that a figure has at least, and at most where it lies close to its limit.
@@ -48,9 +48,14 @@ class Figure(NamedTuple):
         return GateLine.model_validate({**known, **ends, **more})
 
 
+def gate_line(kind: str, status: GateStatus, message: str, **more: object) -> GateLine:
+    """The line of a gate that is the only one of its kind; ``more`` are further fields of it."""
+    return GateLine.model_validate({"kind": kind, "name": kind, "status": status, "message": message, **more})
+
+
 def unjudged_line(kind: Kind, message: str) -> GateLine:
-    """A line that is no pass: why it could not be judged."""
-    return GateLine(kind=kind, name="", status="not-judged", message=message)
+    """A line that is no pass: why it could not be judged. Without its name and its place in the policy."""
+    return gate_line(kind, "not-judged", message, name="")
 
 
 def digits_for(limit: float, *ends: float, least: int = DECIMALS) -> int:

@@ -27,6 +27,7 @@ from quantmedic.engine.diagnosis.headline import Headline
 from quantmedic.engine.garbage import without_garbage_collection
 from quantmedic.engine.gate.baseline import Baseline, KnownFinding, headline
 from quantmedic.engine.gate.budget import budget_kind, budget_names, judge_budget, undecided_line
+from quantmedic.engine.gate.figures import gate_line
 from quantmedic.engine.gate.policy import Exemption, PolicyFile
 from quantmedic.engine.rules.evaluate import Finding, RuleResult
 from quantmedic.engine.rules.rule import SEVERITIES, Severity, matches
@@ -151,10 +152,10 @@ class _Gate:
         yield from self._data()
         if self.facts.model.framework == FLOAT_ALONE:
             message = "no quantized model was made, so nothing can be accepted"
-            yield GateLine(kind="comparison", name="comparison", status="fail", message=message)
+            yield gate_line("comparison", "fail", message)
         elif self.diagnosis.verdict == "not-comparable":
             message = f"the two models cannot be compared, so no figure of them counts: {self._incomparable}"
-            yield GateLine(kind="comparison", name="comparison", status="fail", message=message)
+            yield gate_line("comparison", "fail", message)
         elif self._is_unjudged_loss:
             yield self._loss()
         elif (found := self.diagnosis.undecided) and self.file.policy.check.verdicts.undecided == "fail":
@@ -171,10 +172,10 @@ class _Gate:
         unread = [f"{role}, {d.seen} samples" for role, d in datasets.items() if not d.complete]
         if unread:
             message = f"not read to the end: {'; '.join(unread)}; go on with --resume"
-            yield GateLine(kind="data", name="data", status="not-judged", message=message)
+            yield gate_line("data", "not-judged", message)
         # What makes figures doubtful does so where a loss is proven, too: budgets may be kept by what is not the model.
         for doubt in dict.fromkeys(cause.doubt for cause in self.diagnosis.causes if cause.doubt is not None):
-            yield GateLine(kind="data", name="data", status="not-judged", message=doubt)
+            yield gate_line("data", "not-judged", doubt)
 
     @property
     def _incomparable(self) -> str:
@@ -201,7 +202,7 @@ class _Gate:
             message = f"columns {'; '.join(dead)} hold one value in the quantized model, and no policy allows it"
         else:
             message = "the outputs are harmed, and no policy allows it"
-        return GateLine(kind="loss", name="loss", status="fail", message=message)
+        return gate_line("loss", "fail", message)
 
     def _gain(self, gain: float) -> GateLine:
         """A quantized model that is better by so much was compared wrongly."""
@@ -209,11 +210,10 @@ class _Gate:
         is_over = gain > limit
         shown = f"{metric} gains at least {100 * gain:.1f} % of its scale, more than the {100 * limit:g} % that"
         within = f"no gain of {metric} over {100 * limit:g} % of its scale"
-        return GateLine(
-            kind="gain",
-            name="gain",
-            status="anomalous" if is_over else "pass",
-            message=f"{shown} quantization can do: check how the two are compared" if is_over else within,
+        return gate_line(
+            "gain",
+            "anomalous" if is_over else "pass",
+            f"{shown} quantization can do: check how the two are compared" if is_over else within,
             value=100 * gain,
             limit=100 * limit,
             unit="%",
@@ -230,12 +230,11 @@ class _Gate:
         line = self.file.line("check.fail_on")
         if not gated and (blind := self._blind()):
             message = f"none {which}; not judged: {', '.join(blind)}"
-            return GateLine(kind="findings", name="findings", status="not-judged", message=message, line=line)
-        return GateLine(
-            kind="findings",
-            name="findings",
-            status="fail" if gated else "pass",
-            message=f"{gated or 'none'} {which}{', new or worse' if is_new else ''}",
+            return gate_line("findings", "not-judged", message, line=line)
+        return gate_line(
+            "findings",
+            "fail" if gated else "pass",
+            f"{gated or 'none'} {which}{', new or worse' if is_new else ''}",
             value=gated,
             limit=0,
             line=line,
@@ -256,13 +255,12 @@ class _Gate:
         share, line = self.facts.model.quantized_share, self.file.line("check.coverage")
         if share is None:
             message = "the share of quantized operators is not known"
-            yield GateLine(kind="coverage", name="coverage", status="not-judged", message=message, line=line)
+            yield gate_line("coverage", "not-judged", message, line=line)
             return
-        yield GateLine(
-            kind="coverage",
-            name="coverage",
-            status="pass" if share >= wanted.min else "fail",
-            message=f"{100 * share:.4g} % quantized, required {100 * wanted.min:.4g} %",
+        yield gate_line(
+            "coverage",
+            "pass" if share >= wanted.min else "fail",
+            f"{100 * share:.4g} % quantized, required {100 * wanted.min:.4g} %",
             value=100 * share,
             limit=100 * wanted.min,
             unit="%",
@@ -275,9 +273,7 @@ class _Gate:
             return
         rules = ", ".join(f"{use.rule} {' '.join(use.layers)}" for use in unused)
         message = f"{len(unused)} cover nothing: {rules}"
-        yield GateLine(
-            kind="exemptions", name="exemptions", status="fail", message=message, value=len(unused), line=unused[0].line
-        )
+        yield gate_line("exemptions", "fail", message, value=len(unused), line=unused[0].line)
 
     # --- Findings ----------------------------------------------------------------------------------------------------
 
@@ -332,11 +328,7 @@ class _Gate:
             severity=severity,
             subject=finding.subject,
             message=finding.message,
-            fact=lead.fact if lead is not None else None,
-            unit=lead.unit if lead is not None else None,
-            comparison=lead.comparison if lead is not None else None,
-            value=lead.value if lead is not None else None,
-            threshold=lead.threshold if lead is not None else None,
+            **(vars(lead) if lead is not None else {}),
             before=before,
             status=status,
             gated=exemption is None and self._counts(finding, severity, status),
