@@ -349,7 +349,7 @@ def simulate_pairs(
 
 def find_pairs(
     suspects: Sequence[Suspect], case: Case, facts: CaseFacts, simulation: SimulationRecord | None, base: RuleBase
-) -> list[RemedyPair]:
+) -> list[tuple[RemedyPair, tuple[Repair, Repair]]]:
     """Pairs of repairs that recover clearly more than any single one, the best first; none where none was simulated.
 
     Of about equal ones those come first that stay within the bits in force. Each has all causes that ask for it, and
@@ -367,8 +367,8 @@ def find_pairs(
             continue
         if min(together.gain_db, ENOUGH_DB) >= reached + PREFERENCE_DB:
             first, second = (_paired_remedy(repair, suspects, simulation) for repair in pair)
-            pairs.append(RemedyPair(remedies=(first, second), predicted=together.recovery(None)))
-    return sorted(pairs, key=lambda pair: -round(min(pair.predicted.gain_db, ENOUGH_DB) / PREFERENCE_DB))
+            pairs.append((RemedyPair(remedies=(first, second), predicted=together.recovery(None)), pair))
+    return sorted(pairs, key=lambda pair: -round(min(pair[0].predicted.gain_db, ENOUGH_DB) / PREFERENCE_DB))
 
 
 def _paired_remedy(repair: Repair, suspects: Iterable[Suspect], simulation: SimulationRecord) -> PairedRemedy:

@@ -74,10 +74,7 @@ def _facts_of_set(
     samples = statistics.samples
     mean, std, low, high = _input_moments(case, statistics)
     lattices = lattices_of(statistics)
-    covariance = feature_covariance(statistics)
-    reference = feature_covariance(validation) if validation is not None else None
-    rank, reference_rank = _effective_rank(covariance), _effective_rank(reference)
-    classes, reference_classes = _classes(statistics), _classes(validation)
+    rank = _effective_rank(feature_covariance(statistics))
     index = case.record.input_tensor
     relation = relation_facts(case) if role == "representative" else RelationFacts()
     whole = _usual_deviation(case, role, relation, strays)
@@ -90,7 +87,7 @@ def _facts_of_set(
         labelled=case.record.datasets[role].labelled,
         unique_share=len(np.unique(samples["hash"])) / len(samples) if len(samples) else None,
         blank_share=_blank_share(samples, whole) if std is not None else None,
-        kept_deviation_ratio=_kept_deviation_ratio(samples, validation, whole) if std is not None else None,
+        kept_deviation_ratio=_kept_deviation_ratio(samples, validation.samples, whole) if std and validation else None,
         saturated_share=float(samples["saturated"].mean()) if std is not None and len(samples) else None,
         nonfinite_samples=len(broken := np.flatnonzero(samples["nonfinite"] > 0).tolist()),
         nonfinite_reading=words_of(broken) if broken else None,
@@ -102,26 +99,36 @@ def _facts_of_set(
         lattice_low=tuple(low for _, low, _ in lattices) or None,
         range_growth=_median_fact(tensors, role, "range_growth"),
         halves_disagreement=_median_fact(tensors, role, "halves_disagreement"),
-        input_spread=_spread_ratio(case, statistics, validation),
-        level_spread=ratio(_level_share(samples), _level_share(validation.samples)) if validation is not None else None,
-        feature_spread=ratio(trace_of(covariance), trace_of(reference)),
-        feature_excursion=feature_excursion(case.statistics.get("representative"), validation),
         effective_rank=rank,
-        effective_rank_ratio=ratio(rank, reference_rank),
-        classes=len(classes) if classes else None,
-        class_coverage=len(classes & reference_classes) / len(reference_classes)
-        if classes and reference_classes
-        else None,
+        classes=len(_classes(statistics)) or None,
         **of_both,
-        saturation_excess=_saturation_excess(case, statistics, validation),
-        class_coverage_ratio=_coverage_ratio(statistics, validation),
-        unseen_channel_share=_unseen_channels(case, statistics, validation),
+        **(_facts_against(case, statistics, validation, rank) if validation is not None else {}),
         **_range_facts(case, tensors, role),
         misfit_share=misfit_share(case, tensors) if role == "representative" else None,
         **image_facts(case, statistics),
         **_stray_facts(strays[role] if std is not None else None),
         relation=relation,
     )
+
+
+def _facts_against(
+    case: Case, statistics: SetStatistics, validation: SetStatistics, rank: float | None
+) -> dict[str, Any]:
+    """Fields of ``DatasetFacts`` that set a set, whose features have an effective rank, against the validation set."""
+    covariance, reference = feature_covariance(statistics), feature_covariance(validation)
+    classes, expected = _classes(statistics), _classes(validation)
+    has_input = case.record.input_tensor is not None
+    return {
+        "input_spread": ratio(input_std(case, statistics), input_std(case, validation)) if has_input else None,
+        "level_spread": ratio(_level_share(statistics.samples), _level_share(validation.samples)),
+        "feature_spread": ratio(trace_of(covariance), trace_of(reference)),
+        "feature_excursion": feature_excursion(case.statistics.get("representative"), validation),
+        "effective_rank_ratio": ratio(rank, _effective_rank(reference)),
+        "class_coverage": len(classes & expected) / len(expected) if classes and expected else None,
+        "class_coverage_ratio": _coverage_ratio(statistics, validation),
+        "saturation_excess": _saturation_excess(case, statistics, validation),
+        "unseen_channel_share": _unseen_channels(case, statistics, validation),
+    }
 
 
 def _input_moments(
@@ -145,17 +152,13 @@ def _effective_rank(covariance: NDArray[np.float64] | None) -> float | None:
     return math.exp(entropy(spectrum / spectrum.sum()))
 
 
-def _classes(statistics: SetStatistics | None) -> set[int]:
-    if statistics is None:
-        return set()
+def _classes(statistics: SetStatistics) -> set[int]:
     predicted = statistics.samples["class_float"]
     return set(np.unique(predicted[predicted >= 0]).tolist())
 
 
-def _coverage_ratio(statistics: SetStatistics, validation: SetStatistics | None) -> float | None:
+def _coverage_ratio(statistics: SetStatistics, validation: SetStatistics) -> float | None:
     """Classes that are seen / that are expected of as many distinct samples of the validation set."""
-    if validation is None:
-        return None
     predicted = validation.samples["class_float"]
     classes, counts = np.unique(predicted[predicted >= 0], return_counts=True)
     seen = _classes(statistics)
@@ -166,10 +169,8 @@ def _coverage_ratio(statistics: SetStatistics, validation: SetStatistics | None)
     return len(seen & set(classes.tolist())) / expected
 
 
-def _unseen_channels(case: Case, statistics: SetStatistics, validation: SetStatistics | None) -> float | None:
+def _unseen_channels(case: Case, statistics: SetStatistics, validation: SetStatistics) -> float | None:
     """Share of the channels of activations that vary on the validation set and not on this one."""
-    if validation is None:
-        return None
     inner = [i for i, t in enumerate(case.record.tensors) if not t.is_input and t.axis is not None]
     rows = [np.arange(statistics.offsets[i], statistics.offsets[i + 1]) for i in inner]
     if not rows:
@@ -246,10 +247,8 @@ def _reach(quantizer: QuantizerFacts, values: DistributionFacts) -> float | None
     return ratio(end, value)
 
 
-def _saturation_excess(case: Case, statistics: SetStatistics, validation: SetStatistics | None) -> float | None:
+def _saturation_excess(case: Case, statistics: SetStatistics, validation: SetStatistics) -> float | None:
     """No more than lies at the set's largest value: even surfaces repeat the largest value of their own sample."""
-    if validation is None:
-        return None
     mine, other = (_saturation(s.samples) for s in (statistics, validation))
     if mine is None or other is None:
         return None
@@ -320,12 +319,12 @@ def _blank_share(samples: SampleTable, whole: float) -> float | None:
     return float(_blank(samples, whole).mean()) if len(samples) else None
 
 
-def _kept_deviation_ratio(samples: SampleTable, validation: SetStatistics | None, whole: float) -> float | None:
+def _kept_deviation_ratio(samples: SampleTable, others: SampleTable, whole: float) -> float | None:
     """How far the samples that are not blank vary within themselves, against those of the validation set."""
-    if validation is None or not len(samples) or not len(validation.samples):
+    if not len(samples) or not len(others):
         return None
     kept = samples["deviation"][~_blank(samples, whole)]
-    reference = math.sqrt(np.square(validation.samples["deviation"]).mean())
+    reference = math.sqrt(np.square(others["deviation"]).mean())
     return math.sqrt(np.square(kept).mean()) / reference if len(kept) and reference > 0 else None
 
 
@@ -370,12 +369,6 @@ def _median_fact(tensors: tuple[TensorFacts, ...], role: Role, name: str) -> flo
     values = [getattr(getattr(t, role).values, name) for t in tensors if t.producer != "Input"]
     known = [v for v in values if v is not None]
     return float(np.median(known)) if known else None
-
-
-def _spread_ratio(case: Case, statistics: SetStatistics, validation: SetStatistics | None) -> float | None:
-    if validation is None or case.record.input_tensor is None:
-        return None
-    return ratio(input_std(case, statistics), input_std(case, validation))
 
 
 def _at_least(value: float | None, floor: float) -> float | None:

@@ -58,7 +58,7 @@ def judge(
         simulation=case.record.simulation,
         proof=case.record.proof,
         attribution=None if budget is None else Attribution(budget, case.record, lambda f: targets_of(f, case, facts)),
-        pairs=lambda suspects: find_pairs(suspects, case, facts, case.record.simulation, base),
+        pairs=lambda suspects: [pair for pair, _ in find_pairs(suspects, case, facts, case.record.simulation, base)],
         provenance=Provenance(
             version=VERSION,
             warnings=tuple(_warnings(case)),

@@ -262,7 +262,7 @@ def _to_try(opened: Inspection, judged: Diagnosis, base: RuleBase) -> tuple[list
     suspects.sort(key=lambda suspect: ranked.index(suspect.cause))
     pairs = find_pairs(found, case, facts, case.record.simulation, base)
     named = [remedy.key for remedy in judged.pair.remedies] if judged.pair is not None else []
-    return suspects, next((each.repairs for each in pairs if [repair.key for repair in each.repairs] == named), ())
+    return suspects, next((own for _, own in pairs if [repair.key for repair in own] == named), ())
 
 
 def _healing_everywhere(judged: Diagnosis) -> list[str]:
