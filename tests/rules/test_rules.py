@@ -204,7 +204,7 @@ def test_rule_fires_on_its_examples_and_not_without_what_they_rest_on() -> None:
                 yield example.number, finding.message
             if finding.by_experiment:
                 continue  # The symptom is judged without it, and was not seen.
-            for fact in {e.fact for e in finding.evidence if e.op in NUMERIC and e.fact in required}:
+            for fact in {e.fact for e in finding.evidence if e.comparison in NUMERIC and e.fact in required}:
                 rest = judge(rule, without(example.facts, fact))
                 allowed = {"not-judged", *(("passed", "not-applicable") if fact in asked else ())}
                 named = fact in asked or all(fact in unknown.missing for unknown in rest.unknown)
