@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 import quantmedic
 from quantmedic.collectors.from_checkpoint.layers.group_sums import group_sums, numpy_sums
 from quantmedic.collectors.from_checkpoint.layers.weight_fields import Grid
+from quantmedic.collectors.from_checkpoint.safetensors_file import open_checkpoint
 from quantmedic.engine.case.facts import WeightFacts
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.errors import ModelError, QuantmedicError
@@ -362,10 +363,12 @@ def test_bad_folders_are_said(float_folder: Path, tmp_path: Path) -> None:
     (tmp_path / "pytorch_model.bin").write_bytes(b"")
     assert "pickled weights could run any code" in message(tmp_path)
     (tmp_path / "x.onnx").write_bytes(b"")
-    assert "no .safetensors file" in message(tmp_path / "x.onnx")
+    assert "weights_only=True is for language models" in message(tmp_path / "x.onnx")
     (tmp_path / "x.mlpackage").mkdir()
     assert "save the weights of both as safetensors" in message(tmp_path / "x.mlpackage")
-    assert "two networks are compared by: quantmedic diagnose" in message(tmp_path / "x.onnx")
+    with pytest.raises(QuantmedicError, match=r"no \.safetensors file") as refused:
+        open_checkpoint(tmp_path / "x.onnx")
+    assert "two networks are compared by: quantmedic diagnose" in str(refused.value)
     folder = made.write_folder(tmp_path / "twice", FLOATS)
     next(folder.glob("*.safetensors")).unlink()
     assert "a shard is missing" in message(folder)
