@@ -1,21 +1,21 @@
 """The context of a report: every variable that templates and the console may use, documented and preformatted."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
 from quantmedic.engine.case.facts import DatasetFacts, FloatFacts
 from quantmedic.engine.contract.diagnosis import AdvicePlace, Diagnosis
 from quantmedic.engine.metrics.labels import FAULT_WORDS
-from quantmedic.reports.charts.birth import BirthChart, birth_chart, degraded_text
-from quantmedic.reports.charts.errors import ErrorChart, error_charts
-from quantmedic.reports.charts.histogram import HISTOGRAMS_SHOWN, HistogramChart, histogram_charts
-from quantmedic.reports.sections.asked import AskedBox, asked_box
+from quantmedic.reports.blocks import Section
+from quantmedic.reports.charts.birth import degraded_text
+from quantmedic.reports.sections.asked import asked_section
 from quantmedic.reports.sections.budget_box import BudgetBox, budget_box, loudest_line, share_text
 from quantmedic.reports.sections.cards import CauseCard, cause_cards
-from quantmedic.reports.sections.cost import CostBox, cost_box
-from quantmedic.reports.sections.data_sets import SetsBox, sets_box
+from quantmedic.reports.sections.cost import cost_section
+from quantmedic.reports.sections.data_sets import data_section
 from quantmedic.reports.sections.drop import Drop, metric_drop
+from quantmedic.reports.sections.error_charts import errors_section, outliers_section
 from quantmedic.reports.sections.first_step import FirstStep, first_step
 from quantmedic.reports.sections.gate import GateBox, gate_box
 from quantmedic.reports.sections.harm import (
@@ -29,37 +29,27 @@ from quantmedic.reports.sections.harm import (
     withstood_size,
     withstood_text,
 )
-from quantmedic.reports.sections.imports import ImportLine, ReportedLine, import_rows, lacking, reported_rows
-from quantmedic.reports.sections.language import LanguageBox, language_box, samples_of_language
+from quantmedic.reports.sections.imports import files_section
+from quantmedic.reports.sections.language import LanguageBox, blocks_section, language_box, samples_of_language
 from quantmedic.reports.sections.prescription import PrescriptionBox, prescription_box
 from quantmedic.reports.sections.previous import PreviousBox, previous_box
 from quantmedic.reports.sections.proof import ProofBox, proof_box
-from quantmedic.reports.sections.run import run_lines
 from quantmedic.reports.sections.run_kind import (
     compares_checkpoints,
     device_alone,
     files_only,
     float_alone,
-    judged_role,
     weights_only,
     without_data,
 )
 from quantmedic.reports.sections.samples import Samples
 from quantmedic.reports.sections.tables import (
-    ComparisonLine,
-    DatasetTable,
-    FactLine,
-    LayerTable,
-    OutputLine,
-    RuleLine,
-    ThresholdLine,
-    comparison_lines,
-    dataset_table,
-    fact_lines,
-    layer_table,
-    output_lines,
-    rule_lines,
-    threshold_lines,
+    comparison_section,
+    layers_section,
+    not_judged_section,
+    outputs_section,
+    passed_section,
+    run_section,
 )
 from quantmedic.reports.sections.verdict_words import (
     ACCEPTED,
@@ -151,27 +141,8 @@ class ReportContext:
     advice: Annotated[tuple[Page, ...], "general pages in the order in which to read them"]
     advice_text: Annotated[str, "why they are to be read, as a sentence"]
     advice_place: Annotated[AdvicePlace | None, "first: in front of the causes; open or folded: behind them"]
-    birth: Annotated[BirthChart, "what each layer adds against the accumulated error"]
-    charts: Annotated[tuple[ErrorChart, ...], "the six error graphs"]
-    histograms: Annotated[tuple[HistogramChart, ...], "distributions of the tensors with outliers"]
-    more_histograms: Annotated[int, "histograms that are only in report.json"]
-    layers: Annotated[LayerTable, "the layer table"]
-    sets: Annotated[SetsBox, "what both data sets look like, and what is wrong with them"]
-    datasets: Annotated[DatasetTable, "both data sets side by side"]
-    outputs: Annotated[tuple[OutputLine, ...], "outputs of the network"]
-    cost: Annotated[CostBox, "what quantization gave for what it cost"]
-    compared: Annotated[tuple[ComparisonLine, ...], "outputs of framework, device and stages held against others"]
-    imports: Annotated[tuple[ImportLine, ...], "files of the toolchain; empty where none was given"]
-    asked: Annotated[AskedBox, "what the files ask of each layer, what the model shows, and what the device computed"]
-    lacking: Annotated[tuple[str, ...], "what none of these files holds, and which kind of file does"]
-    reported: Annotated[tuple[ReportedLine, ...], "what the toolchain itself measured of layers, worst first"]
-    not_judged: Annotated[tuple[RuleLine, ...], "rules that lacked a fact"]
-    passed: Annotated[tuple[RuleLine, ...], "rules that found nothing"]
-    not_applicable: Annotated[tuple[RuleLine, ...], "rules without a subject in this model"]
-    ignored: Annotated[tuple[RuleLine, ...], "rules that the user switched off"]
-    thresholds: Annotated[tuple[ThresholdLine, ...], "thresholds in force"]
-    model: Annotated[tuple[FactLine, ...], "facts of the model"]
-    run: Annotated[tuple[tuple[str, str], ...], "versions, options, names and hashes that gave these facts"]
+    parts: Annotated[tuple[Section, ...], "the tables of the report, in the order in which they stand"]
+    unjudged: Annotated[str, "how many rules lacked a fact, as a sentence; empty where none did"]
     pages: Annotated[tuple[Page, ...], "manual pages of the rules that fired and of the advice"]
 
 
@@ -215,29 +186,26 @@ def build_context(diagnosis: Diagnosis, manuals: Mapping[str, str], samples: Sam
         advice=advice,
         advice_text=_advice_text(diagnosis),
         advice_place=diagnosis.advice_place,
-        birth=birth_chart(diagnosis, judged_role(diagnosis)),
-        charts=error_charts(diagnosis),
-        histograms=histogram_charts(diagnosis.histograms),
-        more_histograms=max(0, len(diagnosis.histograms) - HISTOGRAMS_SHOWN),
-        layers=layer_table(diagnosis),
-        sets=sets_box(diagnosis, samples),
-        datasets=dataset_table(diagnosis.datasets),
-        outputs=output_lines(diagnosis.outputs),
-        cost=cost_box(diagnosis),
-        compared=comparison_lines(diagnosis),
-        imports=import_rows(diagnosis.imports),
-        asked=asked_box(diagnosis.layers),
-        lacking=lacking(diagnosis.imports),
-        reported=reported_rows(diagnosis.layers),
-        not_judged=rule_lines(diagnosis.not_judged, manuals),
-        passed=rule_lines(diagnosis.passed, manuals),
-        not_applicable=rule_lines(diagnosis.not_applicable, manuals),
-        ignored=rule_lines(diagnosis.ignored, manuals),
-        thresholds=threshold_lines(diagnosis.thresholds),
-        model=fact_lines(diagnosis.model),
-        run=run_lines(diagnosis.run),
+        parts=tuple(_parts(diagnosis, manuals, samples)),
+        unjudged=f"{count(unjudged, 'rule')} could not be judged" if (unjudged := len(diagnosis.not_judged)) else "",
         pages=_manual_pages(_codes_that_fired(diagnosis), manuals) + advice,
     )
+
+
+def _parts(diagnosis: Diagnosis, manuals: Mapping[str, str], samples: Samples | None) -> Iterator[Section]:
+    """Sections that are nothing but blocks; of a failed quantization there is no model to show."""
+    if not float_alone(diagnosis):
+        yield from filter(None, [blocks_section(diagnosis), errors_section(diagnosis), outliers_section(diagnosis)])
+        yield layers_section(diagnosis)
+        if not compares_checkpoints(diagnosis):
+            yield data_section(diagnosis, samples)
+            yield outputs_section(diagnosis.outputs)
+            yield cost_section(diagnosis)
+        yield from filter(None, [comparison_section(diagnosis)])
+    yield from filter(None, [files_section(diagnosis), asked_section(diagnosis.layers)])
+    yield not_judged_section(diagnosis, manuals)
+    yield passed_section(diagnosis, manuals)
+    yield run_section(diagnosis)
 
 
 def page_title(code: str, text: str) -> str:

@@ -9,20 +9,31 @@ from typing import ClassVar, Protocol
 from urllib.parse import quote
 
 import jinja2
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
+from quantmedic.reports.block_markdown import (
+    Safe,
+    blocks_markdown,
+    code_fence,
+    code_span,
+    escape_markdown,
+    figure_markdown,
+    section_markdown,
+)
+from quantmedic.reports.blocks import Cell, Column, Inline, Span, capitalized, cell_text
 from quantmedic.reports.charts.frame import DARK_PALETTE, INLINE_PALETTE, PALETTE, Drawing
 from quantmedic.reports.kept import KeptTemplates
 from quantmedic.reports.text import NOT_MEASURED, capital, sentence, visible
 
 TEMPLATES = jinja2.PackageLoader("quantmedic.reports", "templates")
-PLAIN_CODE = re.compile(r"[\w./:\[\](){}=+,#%@\- ]+", re.ASCII)
+#: Elements of the page by the look of a text.
+TAGS = {"code": "code", "strong": "strong", "struck": "s", "note": "small", "hint": "small"}
+NOTHING = Markup(
+    '<span class="nm" title="not measured"><span aria-hidden="true">–</span><span class="vh">not measured</span></span>'
+)
 PATH_PART = re.compile(r"[^/._:]+[/._:]*|[/._:]+")
-#: What hosts of repositories link by themselves: people, issues and addresses.
-REFERENCE = re.compile(r"@(?=\w)|#(?=\d)|:(?=//)|(?<=\bwww)\.", re.IGNORECASE)
 STYLE_COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 STYLE_BRACES, STYLE_SPACE = re.compile(r"\s*([{};])\s*"), re.compile(r"([:,])\s+")
-MARKUP = re.compile(r"([\\`*\[\]|~$]|(?<![^\W_])_|_(?![^\W_]))")
 
 
 OTHER_VARIABLES = {
@@ -55,10 +66,6 @@ OTHER_VARIABLES = {
 }
 
 
-class Safe(str):
-    """Markdown that is written as it is."""
-
-
 @cache
 def html_environment() -> jinja2.Environment:
     """Environment of the HTML pages and the SVG graphs."""
@@ -73,6 +80,7 @@ def html_environment() -> jinja2.Environment:
     environment.globals["NOT_MEASURED"] = NOT_MEASURED
     environment.globals["dark"] = DARK_PALETTE
     environment.filters |= {"capital": capital, "sentence": sentence, "path": breakable_path, "style": compact_style}
+    environment.filters |= {"inline": inline_html, "cell": cell_html, "capitalized": capitalized}
     environment.filters["svg"] = lambda chart, linked=False: Markup(svg(chart, standalone=False, linked=linked))
     environment.filters["by_subject"] = lambda lines: [list(rows) for _, rows in groupby(lines, attrgetter("subject"))]
     return environment
@@ -96,6 +104,36 @@ def breakable_path(name: str) -> Markup:
     return Markup("<wbr>").join(PATH_PART.findall(name))
 
 
+def inline_html(text: Inline, linked: bool = False) -> Markup:
+    """Text with its marks and links; ``linked``: layers can be opened."""
+    if isinstance(text, str):
+        return escape(visible(text))
+    if not isinstance(text, Span):
+        return Markup().join(inline_html(piece, linked) for piece in text)
+    if not text.text:
+        return Markup()
+    shown = breakable_path(visible(text.text)) if text.look == "name" else escape(visible(text.text))
+    if text.look == "flag":
+        shown = Markup("● ") + shown
+    if text.target and (linked or not text.target.startswith("#layer=")):
+        page = ".html" if text.target.startswith("manual/") else ""
+        mono = Markup(' class="mono"') if text.look == "name" else ""
+        return Markup('<a{} href="{}{}">{}</a>').format(mono, text.target, page, shown)
+    if text.look in TAGS:
+        return Markup("<{0}>{1}</{0}>").format(TAGS[text.look], shown)
+    look = "mono" if text.look == "name" else text.look
+    return Markup('<span class="{}">{}</span>').format(look, shown) if look else shown
+
+
+def cell_html(cell: Cell, column: Column, linked: bool = False) -> Markup:
+    """What stands in a cell of a table."""
+    shown = cell_text(cell, column)
+    if shown is None:
+        return NOTHING
+    is_name = column.look == "name" and isinstance(shown, str)
+    return breakable_path(visible(str(shown))) if is_name else inline_html(shown, linked)
+
+
 @cache
 def markdown_environment() -> jinja2.Environment:
     """Environment of the Markdown report: every value is escaped unless a filter made it safe."""
@@ -114,6 +152,9 @@ def markdown_environment() -> jinja2.Environment:
         "url": lambda path: Safe(quote(path)),
         "made": Safe,
         "capital": capital,
+        "blocks": blocks_markdown,
+        "section": section_markdown,
+        "figure": figure_markdown,
     }
     return environment
 
@@ -122,31 +163,6 @@ def compact_style(text: str) -> Markup:
     """A style sheet without comments and the spaces that only its developers need."""
     without = STYLE_COMMENT.sub("", str(text))
     return Markup(STYLE_SPACE.sub(r"\1", STYLE_BRACES.sub(r"\1", without)).replace(";}", "}"))
-
-
-def escape_markdown(value: object) -> object:
-    """Text that Markdown shows literally, on one line, also inside a table cell, and that nobody is notified of."""
-    if not isinstance(value, str) or isinstance(value, Safe):
-        return value
-    return _escaped_markdown(value)
-
-
-def _escaped_markdown(value: str) -> Safe:
-    text = visible(value).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return Safe(REFERENCE.sub(r"\g<0>&#8203;", MARKUP.sub(r"\\\1", text)))
-
-
-def code_span(value: str) -> Safe:
-    """A name as code where that needs no escaping, else as escaped text."""
-    return Safe(f"`{value}`") if PLAIN_CODE.fullmatch(value) and value.strip() else _escaped_markdown(value)
-
-
-def code_fence(value: str) -> Safe:
-    """Text as a fenced block whose fence does not occur in it."""
-    longest = max((len(run) for run in re.findall(r"`+", value)), default=0)
-    fence = "`" * max(3, longest + 1)
-    lines = [fence, *(visible(line) for line in value.splitlines()), fence]
-    return Safe("\n".join(lines))
 
 
 class _Dataclass(Protocol):

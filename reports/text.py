@@ -158,6 +158,14 @@ def metric_change(value: float | None, metric: str | None) -> str:
     return points(value) if is_share(metric) else number(value, 4)
 
 
+def si_amount(value: float) -> str:
+    """A count with a prefix of the SI."""
+    for size, prefix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= size:
+            return f"{number(value / size)} {prefix}"
+    return str(value)
+
+
 def loss_word(higher_is_better: bool | None) -> str:
     """What a task metric does where a network gets worse: perplexity and errors rise, all others drop."""
     return "rise" if higher_is_better is False else "drop"

@@ -13,6 +13,7 @@ from quantmedic.engine.errors import OutputError, QuantmedicError, RuleError
 from quantmedic.engine.file_sets import write_together
 from quantmedic.engine.garbage import without_garbage_collection
 from quantmedic.engine.output_files import make_folder, remove_empty
+from quantmedic.reports.blocks import Figure, all_blocks
 from quantmedic.reports.charts.frame import Drawing
 from quantmedic.reports.context import ReportContext, build_context
 from quantmedic.reports.kept import kept_pages
@@ -161,7 +162,9 @@ def _check_request(formats: list[str], manuals: Mapping[str, str], diagnosis: Di
 
 def _graph_files(context: ReportContext, formats: list[str]) -> Iterator[tuple[str, bytes]]:
     budget = context.budget.charts if context.budget is not None else ()
-    charts: tuple[Drawing, ...] = (*budget, context.birth, *context.charts, *context.histograms)
+    blocks = (block for part in context.parts for block in all_blocks(part.blocks))
+    figures = [block.chart for block in blocks if isinstance(block, Figure)]
+    charts: tuple[Drawing, ...] = (*budget, *figures)
     for chart in charts:
         if chart.note:
             continue

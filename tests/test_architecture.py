@@ -74,7 +74,8 @@ ROOMS = {
 REPORT_STEPS = (
     ("text",),
     ("charts",),
-    ("kept",),
+    ("kept", "blocks"),
+    ("block_markdown",),
     ("templating", "sections", "manual"),
     ("context",),
     ("machines", "markdown", "page", "terminal"),

@@ -81,7 +81,6 @@ class BirthChart(Plot):
 
     samples: Annotated[str, "how many layers are of which kind"]
     axis: Annotated[str, "label of the vertical axis"]
-    words: Annotated[str, "what the words and bars mean, with the names of the facts"]
     limit: Annotated[float | None, "position of the threshold; None where it is infinite or unknown"]
     limit_text: Annotated[str, "value of the threshold"]
     bar: Annotated[float, "width of a bar"]

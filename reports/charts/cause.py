@@ -65,7 +65,6 @@ class CausePicture(Plot):
     level: Annotated[Tick | None, "one step of the quantizer, as a horizontal line"] = None
     axis: Annotated[str, "what the horizontal axis shows"]
     upward: Annotated[str, "what the vertical axis shows"]
-    words: Annotated[str, "how to read it, as a sentence"]
 
 
 def cause_pictures(diagnosis: Diagnosis, inspection: Inspection) -> dict[str, CausePicture]:

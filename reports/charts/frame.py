@@ -91,6 +91,7 @@ class Drawing:
     right: Annotated[float, "right end of the plot"]
     bottom: Annotated[float, "bottom of the plot"]
     summary: Annotated[str, "what the graph shows, in one line, for those who cannot see it"]
+    words: Annotated[str, "how to read it, as sentences; may be empty"] = ""
 
 
 @dataclass(frozen=True, kw_only=True)

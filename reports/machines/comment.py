@@ -7,6 +7,7 @@ from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.reports.context import ReportContext, build_context
 from quantmedic.reports.sections.cards import CauseCard
 from quantmedic.reports.sections.gate import FoundRow, GateBox, gate_of
+from quantmedic.reports.sections.run import run_lines
 from quantmedic.reports.templating import Safe, markdown_environment, template_variables
 from quantmedic.reports.text import visible
 
@@ -34,7 +35,7 @@ def render_comment(diagnosis: Diagnosis) -> str:
         "found": found,
         "care": [row for row in box.exemptions if row.care],
         "snippet": _first_snippet(context),
-        "versions": list(_versions(context, box)),
+        "versions": list(_versions(diagnosis, box)),
     }
     template = markdown_environment().get_template("comment.md")
     texts = (template.render(**variables, shown=shown) for shown in ROWS_SHOWN)
@@ -60,10 +61,10 @@ def _first_snippet(context: ReportContext) -> str:
     return text if len(text) <= SNIPPET_LIMIT else ""
 
 
-def _versions(context: ReportContext, box: GateBox) -> Iterator[str]:
+def _versions(diagnosis: Diagnosis, box: GateBox) -> Iterator[str]:
     """What gave these figures; the report lists all of it."""
-    yield f"quantmedic {context.version}"
-    known = [(key, value) for key, value in context.run if key.startswith("versions")]
+    yield f"quantmedic {visible(diagnosis.quantmedic_version)}"
+    known = [(key, value) for key, value in run_lines(diagnosis.run) if key.startswith("versions")]
     for key, value in known[:VERSIONS_SHOWN]:
         yield f"{visible(key.rpartition(' · ')[2], 40)} {visible(value, 40)}"
     yield f"policy {box.policy}" if box.policy else "no policy file: the defaults apply"

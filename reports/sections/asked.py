@@ -6,7 +6,8 @@ from typing import Annotated
 
 from quantmedic.engine.case.facts import AskedFacts, RecordedFacts, ReportedFacts
 from quantmedic.engine.contract.layers import LayerRow
-from quantmedic.reports.text import NOT_MEASURED, count, decibels, name, number, visible
+from quantmedic.reports.blocks import Column, Paragraph, Section, Span, make_table
+from quantmedic.reports.text import NOT_MEASURED, capital, count, decibels, name, number, visible
 
 #: Lines of the table.
 ASKED_SHOWN = 30
@@ -33,29 +34,46 @@ class AskedLine:
     departs: Annotated[bool, "the device computes in another kind of type than the model shows"]
 
 
-@dataclass(frozen=True)
-class AskedBox:
-    """Layers of which files ask something."""
-
-    lines: Annotated[tuple[AskedLine, ...], "those that differ first, then those with findings, then as in the network"]
-    more: Annotated[int, "layers that are left out"]
-    told: Annotated[str, "how many differ, in a sentence"]
-
-
 def is_about_asked(fact: str) -> bool:
     """Whether the table has more about what a fact says."""
     return fact.startswith(_OWN_FACTS)
 
 
-def asked_box(layers: Iterable[LayerRow]) -> AskedBox:
-    """The table; without lines where no file asks anything of a layer."""
+def asked_lines(layers: Iterable[LayerRow]) -> list[AskedLine]:
+    """Those that differ first, then those with findings, then as in the network."""
     rows = [row for row in layers if row.asked or row.recorded or (row.reported and row.reported.dtype)]
     lines = [_asked_line(row) for row in sorted(rows, key=lambda row: not row.findings)]
-    lines.sort(key=lambda line: not (line.differs or line.departs))
-    return AskedBox(tuple(lines[:ASKED_SHOWN]), max(0, len(lines) - ASKED_SHOWN), _told_text(lines))
+    return sorted(lines, key=lambda line: not (line.differs or line.departs))
 
 
-def _told_text(lines: Sequence[AskedLine]) -> str:
+def asked_section(layers: Iterable[LayerRow]) -> Section | None:
+    """The table; None where no file asks anything of a layer."""
+    lines = asked_lines(layers)
+    if not lines:
+        return None
+    lead = (
+        "What the files ask of each layer, or record of its output, beside what the quantized model shows and what the "
+        f"device computed. {capital(told_text(lines))}."
+    )
+    table = make_table(
+        "What was asked of layers and what the model shows",
+        lines[:ASKED_SHOWN],
+        [
+            (Column("layer", "name"), lambda line: line.name),
+            (Column("operator"), lambda line: line.op_type),
+            (Column("asked"), lambda line: line.asked),
+            (Column("the model shows"), lambda line: Span(line.shown, "strong" if line.differs else "")),
+            (Column("the device"), lambda line: Span(line.device, "strong" if line.departs else "")),
+            (Column("from"), lambda line: line.origin),
+        ],
+    )
+    more = len(lines) - ASKED_SHOWN
+    left = [Paragraph(f"{more} more are in report.json.")] if more > 0 else []
+    return Section("asked", "Asked and shown", "Asked", [Paragraph(lead, "lead"), table, *left])
+
+
+def told_text(lines: Sequence[AskedLine]) -> str:
+    """How many differ, in a phrase."""
     compared = sum(line.differs is not None for line in lines)
     differing = sum(line.differs is True for line in lines)
     told = [f"of {count(compared, 'comparable layer')}, {differing} with another setting than requested"]

@@ -15,7 +15,7 @@ from quantmedic.engine.diagnosis.snippets import changed_settings, is_whole, ren
 from quantmedic.engine.rules.conditions import COMPARISONS, SHOWN
 from quantmedic.engine.rules.evaluate import Evidence
 from quantmedic.engine.rules.remedies import Snippet
-from quantmedic.reports.sections.asked import asked_box, is_about_asked
+from quantmedic.reports.sections.asked import asked_lines, is_about_asked
 from quantmedic.reports.sections.gate import exempted_of
 from quantmedic.reports.sections.harm import harm_text
 from quantmedic.reports.sections.prescription import MARKS
@@ -214,7 +214,7 @@ def _cause_card(rank: int, cause: CauseReport, diagnosis: Diagnosis, pages: set[
         exempted=exempted.text if exempted is not None else "",
         struck=exempted is not None and exempted.whole,
         manual=f"manual/{code}" if code in pages else "",
-        asked=any(is_about_asked(row.fact) for row in first) and bool(asked_box(diagnosis.layers).lines),
+        asked=any(is_about_asked(row.fact) for row in first) and bool(asked_lines(diagnosis.layers)),
     )
 
 

@@ -1,12 +1,23 @@
 """What quantization gave for what it cost: both models' bytes, operations and time beside both accuracies."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Annotated
-from urllib.parse import quote
 
 from quantmedic.engine.case.facts import ModelFacts, OutputFacts
 from quantmedic.engine.contract.diagnosis import Diagnosis
+from quantmedic.reports.blocks import (
+    Beside,
+    Block,
+    Cell,
+    Column,
+    Heading,
+    Paragraph,
+    Section,
+    Span,
+    Table,
+    layer_target,
+    make_table,
+)
+from quantmedic.reports.sections.tables import operator_text
 from quantmedic.reports.text import (
     NOT_MEASURED,
     count,
@@ -16,6 +27,7 @@ from quantmedic.reports.text import (
     name,
     number,
     percent,
+    si_amount,
     visible,
 )
 
@@ -25,76 +37,56 @@ SLOWEST = 10
 ASK = f"{NOT_MEASURED}: --profile"
 
 
-@dataclass(frozen=True)
-class CostLine:
-    """One quantity of both models."""
-
-    label: Annotated[str, "what it is"]
-    float_value: Annotated[str, "of the float model; empty where it has none"]
-    quantized: Annotated[str, "of the quantized model; empty where it has none"]
-    ratio: Annotated[str, "quantized over float; empty where that means nothing"]
+#: Quantity, of the float model, of the quantized one, and quantized over float; empty where it has none.
+CostRow = tuple[str, Cell, Cell, Cell]
 
 
-@dataclass(frozen=True)
-class KernelLine:
-    """All operators of one kind as the runtime executes them."""
-
-    op_type: Annotated[str, "kind of operator"]
-    count: Annotated[str, "how many there are"]
-    time: Annotated[str, "milliseconds of one run"]
-    share: Annotated[str, "share of the time of all operators"]
-
-
-@dataclass(frozen=True)
-class SlowLayer:
-    """One layer that takes time."""
-
-    name: Annotated[str, "name of the layer"]
-    link: Annotated[str, "the same whole and percent-encoded, as the page's address has it"]
-    op_type: Annotated[str, "operator type"]
-    executed_as: Annotated[str, "integer or float kernel"]
-    operations: Annotated[str, "multiply-adds of one sample"]
-    time: Annotated[str, "milliseconds of one run"]
-    share: Annotated[str, "share of the time of all operators"]
-
-
-@dataclass(frozen=True)
-class CostBox:
-    """What quantization gave for what it cost."""
-
-    summary: Annotated[str, "bytes, time and metric in one sentence; empty where none is known"]
-    lines: Annotated[tuple[CostLine, ...], "one line per quantity"]
-    how: Annotated[str, "how latency was measured, or how to measure it"]
-    kernels: Annotated[tuple[KernelLine, ...], "kinds of operators, slowest first; empty where not measured"]
-    layers: Annotated[tuple[SlowLayer, ...], "the slowest layers; empty where not measured"]
-    elsewhere: Annotated[str, "time of operators that belong to no layer, as a sentence; may be empty"]
-
-
-def cost_box(diagnosis: Diagnosis) -> CostBox:
+def cost_section(diagnosis: Diagnosis) -> Section:
     """Both models' cost; what was not measured says how to measure it."""
-    model = diagnosis.model
+    heads = [Column("of one model"), *(Column(head, "num") for head in ("float", "quantized", "ratio"))]
+    blocks: list[Block] = [
+        Paragraph(f"{_ratios_text(diagnosis)} {_latency_method(diagnosis.model)}".strip(), "lead"),
+        Table("Cost of both models", heads, list(_cost_rows(diagnosis)), "cost"),
+    ]
+    if diagnosis.model.kernels:
+        said = (
+            "Median of the quantized model's operators, timed one by one in a run of its own. The quantizers of a "
+            f"layer's output count to it. {_elsewhere(diagnosis)}"
+        )
+        kinds: list[Block] = [Heading("slowest kinds of operators"), _kernel_table(diagnosis)]
+        layers: list[Block] = [Heading("slowest layers"), _slow_layers(diagnosis)]
+        blocks += [Beside([kinds, layers]), Paragraph(said.strip(), "muted")]
+    return Section("cost", "What it cost", "Cost", blocks)
+
+
+def _kernel_table(diagnosis: Diagnosis) -> Table:
+    """All operators of one kind as the runtime executes them, slowest first."""
+    return make_table(
+        "Slowest kinds of operators",
+        diagnosis.model.kernels,
+        [
+            (Column("executed as", "name"), lambda kernel: kernel.op_type or "?"),
+            (Column("how many", "num"), lambda kernel: kernel.count),
+            (Column("time in ms", "num"), lambda kernel: kernel.time_ms),
+            (Column("of the time", "num", _share_text), lambda kernel: kernel.time_share),
+        ],
+        "cost",
+    )
+
+
+def _slow_layers(diagnosis: Diagnosis) -> Table:
     timed = sorted((row for row in diagnosis.layers if row.time_ms), key=lambda row: -(row.time_ms or 0.0))
-    return CostBox(
-        summary=_ratios_text(diagnosis),
-        lines=tuple(_cost_lines(diagnosis)),
-        how=_latency_method(model),
-        kernels=tuple(
-            KernelLine(visible(k.op_type or "?"), number(k.count), _milliseconds(k.time_ms), _share_text(k.time_share))
-            for k in model.kernels
-        ),
-        layers=tuple(
-            SlowLayer(
-                name=name(row.float_name or row.name),
-                link=quote(visible(row.name), safe=""),
-                op_type=visible(row.op_type),
-                executed_as=row.executed_as or NOT_MEASURED,
-                operations=_amount(row.operations),
-                time=_milliseconds(row.time_ms),
-                share=_share_text(row.time_share),
-            )
-            for row in timed[:SLOWEST]
-        ),
-        elsewhere=_elsewhere(diagnosis),
+    return make_table(
+        "Slowest layers",
+        timed[:SLOWEST],
+        [
+            (Column("layer"), lambda row: Span(row.float_name or row.name, "name", layer_target(row.name))),
+            (Column("operator"), operator_text),
+            (Column("multiply-adds", "num", si_amount), lambda row: row.operations),
+            (Column("time in ms", "num"), lambda row: row.time_ms),
+            (Column("of the time", "num", _share_text), lambda row: row.time_share),
+        ],
+        "cost",
     )
 
 
@@ -109,36 +101,36 @@ def _ratios_text(diagnosis: Diagnosis) -> str:
     return f"The quantized model beside the float one: {', '.join(parts)}." if parts else ""
 
 
-def _cost_lines(diagnosis: Diagnosis) -> Iterator[CostLine]:
+def _cost_rows(diagnosis: Diagnosis) -> Iterator[CostRow]:
     model, metrics = diagnosis.model, diagnosis.metrics
-    yield CostLine(
+    yield (
         "bytes",
         _megabytes_text(model.bytes_float),
         _megabytes_text(model.bytes_quantized),
-        _ratio_text(model.size_ratio),
+        model.size_ratio,
     )
-    operations = _amount(model.operations)
-    yield CostLine("multiply-adds of one sample", operations, operations, "")
-    yield CostLine("of these in integer kernels", "", _share_text(model.integer_operations_share), "")
-    yield CostLine(
+    operations = None if model.operations is None else si_amount(model.operations)
+    yield ("multiply-adds of one sample", operations, operations, "")
+    yield ("of these in integer kernels", "", _share_text(model.integer_operations_share), "")
+    yield (
         f"median latency, {count(model.latency_batch, 'sample')} a run" if model.latency_batch else "median latency",
         _latency_text(model.latency_float_ms, model.latency_float_low_ms, model.latency_float_high_ms),
         _latency_text(model.latency_quantized_ms, model.latency_quantized_low_ms, model.latency_quantized_high_ms),
-        _ratio_text(model.latency_ratio),
+        model.latency_ratio,
     )
-    yield CostLine(
+    yield (
         metric_label(metrics.name) if metrics.name else "task metric",
         metric_value(metrics.float_value, metrics.name),
         metric_value(metrics.quantized_value, metrics.name),
         "",
     )
-    yield CostLine("SQNR of the output", "", decibels(model.output_sqnr_db), "")
-    yield from _worst_line(diagnosis.outputs)
+    yield ("SQNR of the output", "", decibels(model.output_sqnr_db), "")
+    yield from _worst_row(diagnosis.outputs)
     if model.output_agreement is not None:
-        yield CostLine("same class as in float", "", percent(model.output_agreement), "")
+        yield ("same class as in float", "", percent(model.output_agreement), "")
 
 
-def _worst_line(outputs: Sequence[OutputFacts]) -> Iterator[CostLine]:
+def _worst_row(outputs: Sequence[OutputFacts]) -> Iterator[CostRow]:
     """The worst column or operand of any output, where that is worse than the output as a whole."""
     levels = [level for output in outputs if (level := output.worst_sqnr_db) is not None]
     worst = next((output for output in outputs if levels and output.worst_sqnr_db == min(levels)), None)
@@ -146,7 +138,7 @@ def _worst_line(outputs: Sequence[OutputFacts]) -> Iterator[CostLine]:
         return
     place = visible(worst.columns.worst, 60)
     place += f" of {name(worst.name)}" if len(outputs) > 1 else ""
-    yield CostLine(f"SQNR of the worst of it, {place}", "", decibels(min(levels)), "")
+    yield (f"SQNR of the worst of it, {place}", "", decibels(min(levels)), "")
 
 
 def _latency_method(model: ModelFacts) -> str:
@@ -173,27 +165,9 @@ def _megabytes_text(size: int | None) -> str:
     return f"{size / 1e6:.3g} MB" if size >= 1e6 else f"{size / 1e3:.3g} kB"
 
 
-def _amount(operations: int | None) -> str:
-    """A count with a prefix of the SI."""
-    if operations is None:
-        return NOT_MEASURED
-    for limit, prefix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if operations >= limit:
-            return f"{number(operations / limit)} {prefix}"
-    return str(operations)
-
-
 def _latency_text(median: float | None, low: float | None, high: float | None) -> str:
     return ASK if median is None else f"{number(median)} ms ({number(low)} … {number(high)})"
 
 
-def _milliseconds(time: float | None) -> str:
-    return number(time)
-
-
 def _share_text(share: float | None) -> str:
     return percent(share, 1)
-
-
-def _ratio_text(ratio: float | None) -> str:
-    return number(ratio) if ratio is not None else NOT_MEASURED

@@ -1,15 +1,27 @@
 """What was read from files of a toolchain, and what is missing to judge more."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Annotated
 
 from quantmedic.engine.case.facts import ReportedFacts
 from quantmedic.engine.case.records import ImportRecord
+from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.contract.layers import LayerRow
-from quantmedic.reports.text import NOT_MEASURED, level, name, number, visible
+from quantmedic.reports.blocks import (
+    Block,
+    Bullets,
+    Cell,
+    Column,
+    Heading,
+    Paragraph,
+    Section,
+    Span,
+    Table,
+    joined,
+    make_table,
+)
+from quantmedic.reports.text import NOT_MEASURED, count, level, number, visible
 
 #: Lines of the table of reported errors.
 REPORTED_SHOWN = 30
@@ -22,47 +34,31 @@ SUPPLIES = {
 }
 
 
-@dataclass(frozen=True)
-class ImportLine:
-    """One file of a toolchain."""
-
-    file: Annotated[str, "its name"]
-    format: Annotated[str, "what kind of file it is"]
-    toolchain: Annotated[str, "whose it is"]
-    tells: Annotated[tuple[str, ...], "what was read from it"]
-    lacks: Annotated[tuple[str, ...], "what such files can hold and this one does not"]
-    unknown: Annotated[tuple[str, ...], "keys in it that its toolchain does not know"]
-
-
-@dataclass(frozen=True)
-class ReportedLine:
-    """What the toolchain itself measured of one layer, in our units."""
-
-    name: Annotated[str, "layer"]
-    op_type: Annotated[str, "operator"]
-    cosine: Annotated[str, "cosine of float and quantized output; empty where not reported"]
-    sqnr: Annotated[str, "SQNR in dB"]
-    mse: Annotated[str, "mean squared error"]
-    steps: Annotated[str, "root mean squared error over the scale"]
-    normalized: Annotated[str, "mean squared error of the saved tensors scaled to 0 … 1, and their SQNR as they are"]
-    own: Annotated[tuple[str, ...], "metrics that the user of the tool added, name and value"]
-    where: Annotated[str, "device and type that it computes with"]
-    origin: Annotated[str, "file that says so"]
-
-
-def import_rows(imports: Iterable[ImportRecord]) -> tuple[ImportLine, ...]:
-    """The files in the order in which they were given."""
-    return tuple(
-        ImportLine(
-            file=visible(row.file, 120),
-            format=visible(row.format),
-            toolchain=visible(row.toolchain),
-            tells=tuple(visible(text, 400) for text in row.tells),
-            lacks=tuple(visible(text, 400) for text in row.lacks),
-            unknown=tuple(visible(text, 200) for text in row.unknown),
-        )
-        for row in imports
+def files_section(diagnosis: Diagnosis) -> Section | None:
+    """What was read of which file, what is missing, and what the toolchain itself measured; None without files."""
+    if not diagnosis.imports:
+        return None
+    table = make_table(
+        "Files of the toolchain",
+        diagnosis.imports,
+        [
+            (Column("file"), lambda row: visible(row.file, 120)),
+            (Column("kind"), lambda row: row.format),
+            (Column("tells"), tells_text),
+            (Column("unknown keys"), lambda row: joined([Span(visible(text, 200), "code") for text in row.unknown])),
+        ],
     )
+    missing = [f"Missing: {text}." for text in lacking(diagnosis.imports)]
+    blocks: list[Block] = [table, *([Bullets(missing)] if missing else [])]
+    if reported := reported_rows(diagnosis.layers):
+        lead = f"What it measured itself, in the units of this report; the worst {count(len(reported), 'layer')} first."
+        blocks += [Heading("reported by the toolchain"), Paragraph(lead, "lead"), _reported_table(reported)]
+    return Section("files", "Files of the toolchain", "Files", blocks)
+
+
+def tells_text(row: ImportRecord) -> str:
+    """What was read from a file."""
+    return "; ".join(visible(text, 400) for text in row.tells) or "nothing that is known"
 
 
 def lacking(imports: Iterable[ImportRecord]) -> tuple[str, ...]:
@@ -75,36 +71,37 @@ def lacking(imports: Iterable[ImportRecord]) -> tuple[str, ...]:
     )
 
 
-def reported_rows(layers: Iterable[LayerRow]) -> tuple[ReportedLine, ...]:
+def reported_rows(layers: Iterable[LayerRow]) -> list[tuple[LayerRow, ReportedFacts]]:
     """Layers of which the toolchain reports an error, the worst first."""
     known = [(row, row.reported) for row in layers if row.reported is not None and _badness(row.reported) is not None]
-    known.sort(key=lambda pair: -(_badness(pair[1]) or 0.0))
-    return tuple(
-        ReportedLine(
-            name=name(row.name),
-            op_type=visible(row.op_type, 40),
-            cosine=_text_if_known(reported.cosine, number(reported.cosine, 6)),
-            sqnr=_text_if_known(reported.sqnr_db, level(reported.sqnr_db)),
-            mse=_text_if_known(reported.mse, number(reported.mse)),
-            steps=_text_if_known(reported.rmse_over_scale, number(reported.rmse_over_scale)),
-            normalized=_normalized_text(reported),
-            own=tuple(visible(text, 80) for text in reported.own_metrics or ()),
-            where=", ".join(visible(text, 40) for text in (reported.device, reported.dtype) if text),
-            origin=visible(reported.origin or NOT_MEASURED, 120),
-        )
-        for row, reported in known[:REPORTED_SHOWN]
-    )
+    return sorted(known, key=lambda pair: -(_badness(pair[1]) or 0.0))[:REPORTED_SHOWN]
 
 
-def _text_if_known(value: float | None, text: str) -> str:
-    return "" if value is None else text
+def _reported_table(rows: Sequence[tuple[LayerRow, ReportedFacts]]) -> Table:
+    columns: list[tuple[Column, Callable[[tuple[LayerRow, ReportedFacts]], Cell]]] = [
+        (Column("layer", "name"), lambda pair: pair[0].name),
+        (Column("operator"), lambda pair: visible(pair[0].op_type, 40)),
+        (Column("cosine", "num", lambda value: number(value, 6)), lambda pair: pair[1].cosine),
+        (Column("SQNR in dB", "num", level), lambda pair: pair[1].sqnr_db),
+        (Column("MSE", "num"), lambda pair: pair[1].mse),
+        (Column("RMSE / scale", "num"), lambda pair: pair[1].rmse_over_scale),
+        (Column("normalized MSE", "num"), lambda pair: normalized_text(pair[1])),
+    ]
+    if any(reported.own_metrics for _, reported in rows):
+        own = Column("own metrics")
+        columns.append((own, lambda pair: "; ".join(visible(text, 80) for text in pair[1].own_metrics or ())))
+    columns += [
+        (Column("computed by"), lambda pair: ", ".join(filter(None, (pair[1].device, pair[1].dtype)))),
+        (Column("from"), lambda pair: visible(pair[1].origin or NOT_MEASURED, 120)),
+    ]
+    return make_table("Errors that the toolchain reported", rows, columns)
 
 
-def _normalized_text(reported: ReportedFacts) -> str:
+def normalized_text(reported: ReportedFacts) -> str:
     """With the SQNR of the same tensors where they were saved: the scaled figure sees no wrong scale or offset."""
-    texts = [_text_if_known(reported.normalized_mse, number(reported.normalized_mse))]
-    texts.append(_text_if_known(reported.saved_sqnr_db, f"unscaled {level(reported.saved_sqnr_db)} dB"))
-    return ", ".join(filter(None, texts))
+    texts = [] if reported.normalized_mse is None else [number(reported.normalized_mse)]
+    texts += [] if reported.saved_sqnr_db is None else [f"unscaled {level(reported.saved_sqnr_db)} dB"]
+    return ", ".join(texts)
 
 
 def _badness(reported: ReportedFacts) -> float | None:

@@ -1,20 +1,14 @@
 """Language models that were run: how their predictions differ, and which block makes the noise."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
 from quantmedic.engine.case.facts import BlockFacts, LanguageFacts
 from quantmedic.engine.contract.diagnosis import Diagnosis
-from quantmedic.reports.sections.language_maps import (
-    HeatMap,
-    TextsBox,
-    expert_map,
-    position_map,
-    texts_box,
-    worst_experts,
-)
+from quantmedic.reports.blocks import Bullets, Cell, Column, Paragraph, Section, Table, make_table
+from quantmedic.reports.sections.language_maps import expert_map, position_map, texts_blocks
 from quantmedic.reports.text import NOT_MEASURED, count, decibels, name, number, percent, points
 
 #: Blocks of the table, those that make most noise.
@@ -40,36 +34,12 @@ _WHERE = "in llama.cpp's table"
 
 
 @dataclass(frozen=True)
-class BlockLine:
-    """One block of the network."""
-
-    name: Annotated[str, "name of the block"]
-    level: Annotated[str, "signal over noise of the tokens behind it, with that of all blocks before"]
-    own_level: Annotated[str, "the same with the float model's values in front of it"]
-    share: Annotated[str, "its part of what all blocks make themselves"]
-    width: Annotated[float, "the share, as percent for a bar"]
-    first: Annotated[str, "noise of the first token of a text, in multiples of that of the others"]
-    largest: Annotated[str, "largest magnitude that the float block hands on, in multiples of the median one"]
-    place: Annotated[str, "token and channel of that magnitude"]
-    inputs: Annotated[str, "signal over noise behind the float block where inputs of its layers alone are quantized"]
-    cache: Annotated[str, "the same where keys and values alone are quantized"]
-
-
-@dataclass(frozen=True)
 class LanguageBox:
     """What running both models on texts has shown."""
 
     amount: Annotated[str, "how many texts both models were run on"]
     brief: Annotated[tuple[str, ...], "how far predictions differ, as sentences to stand with the verdict"]
     told: Annotated[tuple[str, ...], "where that comes from, as sentences; what the first cause is about comes first"]
-    blocks: Annotated[tuple[BlockLine, ...], "blocks in their order; of many, those that make most noise"]
-    more: Annotated[int, "blocks that are left out"]
-    has_inputs: Annotated[bool, "inputs of layers were quantized"]
-    has_cache: Annotated[bool, "keys and values were quantized"]
-    by_position: Annotated[HeatMap | None, "noise of each block by the place of the token"]
-    by_expert: Annotated[HeatMap | None, "noise of each expert"]
-    experts: Annotated[tuple[tuple[str, str, str, str, str], ...], "routers and the worst experts, block by block"]
-    texts: Annotated[TextsBox | None, "divergence of each text"]
 
 
 def language_box(diagnosis: Diagnosis) -> LanguageBox | None:
@@ -77,21 +47,58 @@ def language_box(diagnosis: Diagnosis) -> LanguageBox | None:
     language = diagnosis.model.language
     if language.texts is None:
         return None
+    return LanguageBox(count(language.texts, "text"), tuple(_differences(language)), tuple(_origins(diagnosis)))
+
+
+def blocks_section(diagnosis: Diagnosis) -> Section | None:
+    """Which block of a language model makes the noise; None where none was run."""
+    language = diagnosis.model.language
+    if language.texts is None:
+        return None
     loudest = sorted(range(len(language.blocks)), key=lambda k: -(language.blocks[k].own_share or 0.0))[:BLOCKS_SHOWN]
-    blocks = tuple(_block_line(language.blocks[k]) for k in sorted(loudest))
-    return LanguageBox(
-        amount=count(language.texts, "text"),
-        brief=tuple(_differences(language)),
-        told=tuple(_origins(diagnosis)),
-        blocks=blocks,
-        more=len(language.blocks) - len(blocks),
-        has_inputs=any(block.activation_noise is not None for block in language.blocks),
-        has_cache=any(block.cache_noise is not None for block in language.blocks),
-        by_position=position_map(language),
-        by_expert=expert_map(language),
-        experts=tuple(worst_experts(language)),
-        texts=texts_box(language),
+    shown = [language.blocks[k] for k in sorted(loudest)]
+    more = len(language.blocks) - len(shown)
+    left = [Paragraph(f"{more} more, which make less noise, are in report.json.")] if more else []
+    lead = (
+        "Signal over noise of the tokens that each block hands on: with the noise of all blocks before it, and with "
+        "the float model's values in front of it, which shows its own part, by what makes it: quantized weights, "
+        "inputs of its layers, or keys and values. A dash means not measured."
     )
+    return Section(
+        "blocks",
+        "Blocks of the network",
+        "Blocks",
+        [
+            *([Bullets(told)] if (told := list(_origins(diagnosis))) else []),
+            Paragraph(lead, "lead"),
+            _block_table(language, shown),
+            *left,
+            *position_map(language),
+            *expert_map(language),
+            *texts_blocks(language),
+        ],
+    )
+
+
+def _block_table(language: LanguageFacts, shown: Sequence[BlockFacts]) -> Table:
+    inputs = (Column("SQNR, inputs", "num", decibels), _level_of("activation_noise"))
+    cache = (Column("SQNR, K/V cache", "num", decibels), _level_of("cache_noise"))
+    columns: list[tuple[Column, Callable[[BlockFacts], Cell]]] = [
+        (Column("block", "name"), lambda block: block.name),
+        (Column("SQNR, all before", "num", decibels), _level_of("noise")),
+        (Column("SQNR, its own weights", "num", decibels), _level_of("own_noise")),
+        *([inputs] if any(block.activation_noise is not None for block in language.blocks) else ()),
+        *([cache] if any(block.cache_noise is not None for block in language.blocks) else ()),
+        (Column("share of what all blocks make", "bar", lambda share: percent(share, 1)), lambda b: b.own_share),
+        (Column("first token / others", "num"), lambda block: block.first_token_ratio),
+        (Column("largest / median", "num"), lambda block: block.largest_ratio),
+        (Column("its token / channel", "num"), _place),
+    ]
+    return make_table("Blocks", shown, columns, "dense")
+
+
+def _level_of(noise: str) -> Callable[[BlockFacts], Cell]:
+    return lambda block: _level(getattr(block, noise))
 
 
 def samples_of_language(language: LanguageFacts) -> str:
@@ -260,24 +267,9 @@ def _tried_text(language: LanguageFacts) -> str:
     return f" in place of {number(language.kl_tried)} on {count(len(language.trial_texts), 'text')}"
 
 
-def _block_line(block: BlockFacts) -> BlockLine:
-    return BlockLine(
-        name=name(block.name),
-        level=decibels(_level(block.noise)),
-        own_level=decibels(_level(block.own_noise)),
-        share=percent(block.own_share, 1),
-        width=round(100 * (block.own_share or 0.0), 1),
-        first=number(block.first_token_ratio),
-        largest=number(block.largest_ratio),
-        place=_place(block),
-        inputs=decibels(_level(block.activation_noise)),
-        cache=decibels(_level(block.cache_noise)),
-    )
-
-
-def _place(block: BlockFacts) -> str:
+def _place(block: BlockFacts) -> Cell:
     if block.largest_position is None or block.largest_channel is None:
-        return NOT_MEASURED
+        return None
     return f"{block.largest_position} / {block.largest_channel}"
 
 

@@ -3,7 +3,6 @@
 import base64
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +12,7 @@ from quantmedic.engine.case.records import Case
 from quantmedic.engine.case.statistics import SetStatistics
 from quantmedic.engine.case.thumbnails import Thumbnails
 from quantmedic.engine.formulas.datasets import blank_limit
+from quantmedic.reports.blocks import Picture, Pictures
 from quantmedic.reports.charts.png import fewer_colours, png
 from quantmedic.reports.text import number, percent
 
@@ -29,29 +29,6 @@ SATURATED = 0.01
 GAP, ENLARGED = 2, 2
 #: Not finite: no natural picture is of this colour.
 _NOT_FINITE = (255, 0, 255)
-
-
-@dataclass(frozen=True)
-class Picture:
-    """One sample."""
-
-    uri: Annotated[str, "the picture as a data URI"]
-    alt: Annotated[str, "what it is, for those who cannot see it"]
-    caption: Annotated[str, "class, or what is odd about it; may be empty"]
-    odd: Annotated[bool, "kept because it is the extreme of its set"]
-    wrong: Annotated[bool, "blank, or not finite: no sample should be"]
-    width: Annotated[int, "pixels across"]
-    height: Annotated[int, "pixels down"]
-
-
-@dataclass(frozen=True)
-class Strip:
-    """The pictures of one data set."""
-
-    pictures: Annotated[tuple[Picture, ...], "those that stand for the set first, then odd ones"]
-    file: Annotated[str, "path of the same as one PNG file, relative to the report"]
-    span: Annotated[str, "least and largest value of the pictures that stand for the set"]
-    alt: Annotated[str, "what the file shows"]
 
 
 @dataclass(frozen=True)
@@ -97,7 +74,7 @@ class Samples:
         classified = any(sample.has_class for samples in self.by_role.values() for sample in samples)
         return " Below: the label, else the class; 7 → 8 is 7 in float and 8 quantized." if classified else ""
 
-    def strips(self) -> dict[Role, Strip]:
+    def strips(self) -> dict[Role, Pictures]:
         """The pictures of each set, as coarse as their budget asks for."""
         for square, colours in COARSENESS:
             drawn = {role: [png(_coarse(p, square, colours)) for p in self._pixels(role)] for role in self.by_role}
@@ -114,7 +91,7 @@ class Samples:
         for sample in self.by_role[role]:
             yield _shades(sample.values, self.low, self.high)
 
-    def _strip(self, role: Role, files: Sequence[bytes]) -> Strip:
+    def _strip(self, role: Role, files: Sequence[bytes]) -> Pictures:
         samples = self.by_role[role]
         pictures = tuple(
             Picture(
@@ -130,7 +107,7 @@ class Samples:
         )
         low, high = _span(sample.values for sample in samples if not sample.odd)
         odd = ", ".join(sample.caption for sample in samples if sample.odd)
-        return Strip(
+        return Pictures(
             pictures=pictures,
             file=strip_file(role),
             span=f"{number(low)} … {number(high)}",

@@ -44,6 +44,7 @@ from quantmedic.reports.text import (
     name,
     number,
     percent,
+    si_amount,
     visible,
 )
 
@@ -341,10 +342,10 @@ def _cost_lines(record: FallbackRecord) -> Iterator[str]:
     if cost.operations is not None and cost.operations_all:
         share = percent(cost.operations / cost.operations_all, 1)
         parts.append(
-            f"{_si_amount(cost.operations)} of {_si_amount(cost.operations_all)} multiply-adds leave int8 ({share})"
+            f"{si_amount(cost.operations)} of {si_amount(cost.operations_all)} multiply-adds leave int8 ({share})"
         )
     elif cost.operations is not None:
-        parts.append(f"{_si_amount(cost.operations)} multiply-adds leave int8")
+        parts.append(f"{si_amount(cost.operations)} multiply-adds leave int8")
     else:
         parts.append("multiply-adds not known: shapes depend on the data, or layers are recurrent")
     dragged = f"{count(cost.readers, 'layer')} beside them run{'s' if cost.readers == 1 else ''} in float too"
@@ -396,15 +397,8 @@ def _goal_value(record: FallbackRecord, value: float) -> str:
     return f"{loss_word(record.goal.higher_is_better)} {_metric_change(record, value)}"
 
 
-def _si_amount(value: int) -> str:
-    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= size:
-            return f"{number(value / size)} {unit}"
-    return str(value)
-
-
 def _bytes_text(value: int) -> str:
-    return f"{_si_amount(value)}B" if value >= 1000 else f"{value} bytes"
+    return f"{si_amount(value)}B" if value >= 1000 else f"{value} bytes"
 
 
 # --- calibrations --------------------------------------------------------------------------------------------------

@@ -1,9 +1,7 @@
-"""The tables of a report: layers, data sets, outputs, rules, thresholds and the run."""
+"""The tables of a report: layers, data sets, outputs, comparisons, rules, thresholds and the run."""
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Annotated
+from collections.abc import Callable, Iterable, Sequence
 
 from quantmedic.engine.case.facts import (
     ROLES,
@@ -17,11 +15,29 @@ from quantmedic.engine.case.facts import (
 )
 from quantmedic.engine.contract.causes import RuleNote
 from quantmedic.engine.contract.diagnosis import Diagnosis
-from quantmedic.engine.contract.layers import LayerRow
-from quantmedic.engine.rules.rulebase import Threshold
+from quantmedic.engine.contract.layers import ErrorRow, LayerRow
+from quantmedic.reports.blocks import (
+    Block,
+    Bullets,
+    Cell,
+    Column,
+    Details,
+    Heading,
+    Inline,
+    PageOnly,
+    Paragraph,
+    Section,
+    Span,
+    Table,
+    Tool,
+    joined,
+    make_table,
+)
+from quantmedic.reports.sections.run import run_lines
 from quantmedic.reports.sections.run_kind import compares_checkpoints, judged_role, without_data
 from quantmedic.reports.text import (
     NOT_MEASURED,
+    count,
     field_info,
     level,
     measure,
@@ -96,339 +112,164 @@ RELATIONS = {
     "partly-normalized": "the representative inputs are scaled, but mean and deviation are missing",
     "unexplained": "the two sets differ in a way that no common mistake explains",
 }
+#: Columns of a table of layers, each with what it shows of one.
+LayerColumns = list[tuple[Column, Callable[[LayerRow], Cell]]]
+_PLACE: tuple[Column, Callable[[LayerRow], Cell]] = (Column("#", "num"), lambda row: row.index)
 
 
-@dataclass(frozen=True)
-class LayerLine:
-    """One row of the layer table."""
-
-    index: Annotated[int, "topological index"]
-    name: Annotated[str, "name of the layer in the float model"]
-    quantized_name: Annotated[str, "its name in the quantized model; empty where that is the float name with a suffix"]
-    op_type: Annotated[str, "operator type"]
-    executed_as: Annotated[str, "integer or float kernel"]
-    bits: Annotated[str, "bits of the output"]
-    weight: Annotated[str, "bits and granularity of the weights"]
-    weight_sqnr: Annotated[str, "rounding SQNR of the weights in dB"]
-    rounding: Annotated[str, "rounding SQNR of the output in dB"]
-    representative: Annotated[str, "accumulated SQNR on the representative set in dB"]
-    validation: Annotated[str, "accumulated SQNR on the validation set in dB"]
-    worst_channel: Annotated[str, "accumulated SQNR of the worst channel in dB"]
-    range: Annotated[str, "smallest and largest float value"]
-    samples: Annotated[str, "samples of the set judged that it was measured on"]
-    degraded: Annotated[bool, "accumulated error is over a threshold"]
-    group_size: Annotated[str, "weights that share a scale, where checkpoints were compared"]
-    worst_weight_channel: Annotated[str, "rounding SQNR of the worst output channel of the weights in dB"]
-    worst_group: Annotated[str, "rounding SQNR of the worst group of weights in dB, and where it is"]
-    dead_groups: Annotated[str, "groups of weights stored as one value"]
-    role: Annotated[str, "what the weights of a language model are for"]
-    findings: Annotated[tuple[str, ...], "codes of the rules that flagged it"]
+def layers_section(diagnosis: Diagnosis) -> Section:
+    """The layers, or the worst of them."""
+    rows = _shown_layers(diagnosis)
+    size, total = len(rows), len(diagnosis.layers)
+    by_weights = compares_checkpoints(diagnosis) or without_data(diagnosis)
+    if size < total:
+        by = "the SQNR of their weights" if by_weights else "accumulated SQNR"
+        lead = f"The {size} worst of {total} layers by {by}, worst first; report.json holds all."
+    else:
+        lead = f"All {total} layers {'by name' if compares_checkpoints(diagnosis) else 'in topological order'}."
+    parts = [lead, _columns_text(diagnosis, rows), "A dash means not measured."]
+    return Section(
+        "layers",
+        "Layers",
+        "Layers",
+        [Tool("table", [Paragraph(" ".join(parts), "lead"), layer_table(diagnosis, rows)])],
+    )
 
 
-@dataclass(frozen=True)
-class LayerTable:
-    """The layers shown, and how many there are."""
-
-    rows: Annotated[tuple[LayerLine, ...], "rows in topological order, or worst first where some are left out"]
-    total: Annotated[int, "layers of the model"]
-    left_out: Annotated[int, "layers that are only in report.json"]
-    judged_on: Annotated[str, "data set of rounding and worst channel"]
-    sliced: Annotated[bool, "layers were measured on different samples of the set"]
-    weights_only: Annotated[bool, "checkpoints were compared: nothing but weights is known of a layer"]
-    without_data: Annotated[bool, "models were not run: of a layer, weights and quantizers are known"]
-
-
-@dataclass(frozen=True)
-class FactLine:
-    """One fact of two data sets side by side, or of the model alone."""
-
-    label: Annotated[str, "name of the fact"]
-    description: Annotated[str, "formula of the fact, from the glossary"]
-    values: Annotated[tuple[str, ...], "one value per column"]
-
-
-@dataclass(frozen=True)
-class FactGroup:
-    """Facts that belong together."""
-
-    title: Annotated[str, "what they are about"]
-    rows: Annotated[tuple[FactLine, ...], "one line per fact"]
-
-
-@dataclass(frozen=True)
-class DatasetTable:
-    """Representative and validation set side by side; facts that were measured on at least one of them."""
-
-    roles: Annotated[tuple[str, ...], "column headings"]
-    rows: Annotated[tuple[FactLine, ...], "the few that matter first"]
-    groups: Annotated[tuple[FactGroup, ...], "all others"]
-    unmeasured: Annotated[tuple[str, ...], "names of the facts measured on neither"]
-    relation: Annotated[str, "how the two sets relate, one sentence"]
-    relation_rows: Annotated[tuple[FactLine, ...], "the numbers behind that sentence"]
-
-
-@dataclass(frozen=True)
-class OutputLine:
-    """One output of the network."""
-
-    name: Annotated[str, "name of the output"]
-    representative: Annotated[str, "accumulated SQNR on the representative set in dB"]
-    validation: Annotated[str, "accumulated SQNR on the validation set in dB"]
-    worst: Annotated[str, "SQNR in dB of its worst column or operand, and which that is"]
-    dead: Annotated[str, "columns that hold one value in the quantized model alone"]
-    levels: Annotated[str, "codes that its range spans"]
-    distinct: Annotated[str, "codes in use"]
-    worst_column: Annotated[str, "codes in use in the poorest column"]
-    step: Annotated[str, "step of its integer grid"]
-    margin: Annotated[str, "median distance of the two best scores"]
-    ties: Annotated[str, "share of samples whose two best scores are equal"]
-
-
-@dataclass(frozen=True)
-class ComparisonLine:
-    """Outputs held against other outputs: of the framework, of the device, of the toolchain's stages."""
-
-    name: Annotated[str, "what was compared"]
-    against: Annotated[str, "what it was held against; empty for the first stage"]
-    samples: Annotated[str, "samples compared"]
-    sqnr: Annotated[str, "SQNR in dB"]
-    difference: Annotated[str, "largest difference over the size of the outputs"]
-    agreement: Annotated[str, "share of samples with the same class"]
-    metric: Annotated[str, "task metric of a stage; empty for others"]
-    jump: Annotated[bool, "the stage that departs most from the one before"]
-
-
-@dataclass(frozen=True)
-class RuleLine:
-    """A rule that named no cause."""
-
-    rule: Annotated[str, "code"]
-    name: Annotated[str, "name"]
-    judged: Annotated[int, "subjects judged"]
-    unknown: Annotated[int, "subjects that could not be judged"]
-    missing: Annotated[tuple[str, ...], "facts that were not measured"]
-    hint: Annotated[str, "how to supply them, empty where unknown"]
-    manual: Annotated[str, "page of the manual without suffix; empty where there is none"]
-
-
-@dataclass(frozen=True)
-class ThresholdLine:
-    """One threshold in force."""
-
-    name: Annotated[str, "name"]
-    value: Annotated[str, "value with unit"]
-    source: Annotated[str, "where the value comes from"]
-    description: Annotated[str, "what it decides"]
-
-
-def layer_table(diagnosis: Diagnosis, limit: int | None = LAYERS_SHOWN) -> LayerTable:
+def _shown_layers(diagnosis: Diagnosis) -> list[LayerRow]:
     """Layers in topological order, or the worst ones by SQNR (accumulated, or of weights) beyond a limit."""
     role = judged_role(diagnosis)
-    weights_only = compares_checkpoints(diagnosis)
-    line = _checkpoint_line if weights_only else _layer_line
+    by_weights = compares_checkpoints(diagnosis) or without_data(diagnosis)
     rows = sorted(diagnosis.layers, key=lambda row: row.index)
 
     def goodness(row: LayerRow) -> float:
-        by_weights = weights_only or without_data(diagnosis)
         return _quality_key(row.weight_sqnr_db if by_weights else getattr(row, role).accumulated.sqnr_db)
 
-    if limit is not None and len(rows) > limit:
-        rows = sorted(rows, key=goodness)[:limit]
-    return LayerTable(
-        rows=tuple(line(row, role) for row in rows),
-        total=len(diagnosis.layers),
-        left_out=len(diagnosis.layers) - len(rows),
-        judged_on=role,
-        sliced=len({getattr(row, role).samples for row in rows} - {None, 0}) > 1,
-        weights_only=weights_only,
-        without_data=without_data(diagnosis),
-    )
+    return sorted(rows, key=goodness)[:LAYERS_SHOWN] if len(rows) > LAYERS_SHOWN else rows
 
 
-def dataset_table(datasets: Sequence[DatasetFacts]) -> DatasetTable:
-    """Facts of both sets in one table; what neither has is only named."""
-    by_role = {dataset.role: dataset for dataset in datasets}
-    columns = [by_role.get(role, DatasetFacts()) for role in ROLES]
-    fields = [f for f, info in DatasetFacts.model_fields.items() if f != "role" and not nested_facts(info.annotation)]
-    measured = [f for f in fields if any(getattr(column, f) is not None for column in columns)]
-    relation = next((d.relation for d in datasets if d.relation != RelationFacts()), None)
-
-    def lines(wanted: Iterable[str]) -> tuple[FactLine, ...]:
-        shown = [f for f in wanted if f in measured]
-        return tuple(_fact_line(DatasetFacts, f, [getattr(column, f) for column in columns]) for f in shown)
-
-    grouped = {*FIRST_FACTS, *(f for group in FACT_GROUPS.values() for f in group)}
-    groups = {**FACT_GROUPS, "Others": tuple(f for f in fields if f not in grouped)}
-    return DatasetTable(
-        roles=ROLES,
-        rows=lines(FIRST_FACTS),
-        groups=tuple(FactGroup(title, rows) for title, group in groups.items() if (rows := lines(group))),
-        unmeasured=tuple(_fact_name(f) for f in fields if f not in measured),
-        relation=_relation_text(relation, columns) if relation else NOT_MEASURED,
-        relation_rows=fact_lines(relation) if relation else (),
-    )
-
-
-def _relation_text(relation: RelationFacts, columns: Sequence[DatasetFacts]) -> str:
-    """How the two sets relate; the light of images differs behind equal preparation, too."""
-    text = RELATIONS.get(relation.kind or "", NOT_MEASURED)
-    light = next((c.brightness_reading for c in columns if c.brightness_reading is not None), None)
-    return f"{text}, but {light}" if light is not None and relation.kind == "same" else text
-
-
-def fact_lines(facts: Facts) -> tuple[FactLine, ...]:
-    """The measured fields of one view, nested ones left out."""
-    values = {f: getattr(facts, f) for f in type(facts).model_fields}
-    return tuple(
-        _fact_line(type(facts), f, [value])
-        for f, value in values.items()
-        if value is not None and not isinstance(value, Facts) and f not in OWN_TABLE
-    )
-
-
-def output_lines(outputs: Iterable[OutputFacts]) -> tuple[OutputLine, ...]:
-    """One line per output of the network."""
-    return tuple(
-        OutputLine(
-            name=name(output.name),
-            representative=level(output.tensor.representative.accumulated.sqnr_db),
-            validation=level(output.tensor.validation.accumulated.sqnr_db),
-            worst=_worst_text(output),
-            dead=_dead_text(output),
-            levels=number(output.levels),
-            distinct=number(output.distinct_levels),
-            worst_column=number(output.distinct_levels_worst_column),
-            step=number(output.step),
-            margin=number(output.margin_median),
-            ties=number(output.tie_share),
+def _columns_text(diagnosis: Diagnosis, rows: Sequence[LayerRow]) -> str:
+    """How to read the columns of the table."""
+    if compares_checkpoints(diagnosis):
+        return (
+            "SQNR of the stored weights against the float ones in dB; of the worst group with its place, output "
+            "channel / group."
         )
-        for output in outputs
-    )
+    if without_data(diagnosis):
+        return "SQNR of the stored weights against the float ones in dB; bits of the output."
+    role = judged_role(diagnosis)
+    sliced = ", each layer on n of its samples" if _is_sliced(rows, role) else ""
+    return f"Bits of the output; SQNR in dB; rounding and worst channel on the {role} set{sliced}."
 
 
-def _worst_text(output: OutputFacts) -> str:
-    """The level that the output is judged by, and what of it has it."""
-    columns = output.columns
-    if columns.worst_sqnr_db is None:
-        return NOT_MEASURED
-    return f"{level(columns.worst_sqnr_db)}, {visible(columns.worst, 60) if columns.worst else 'as a whole'}"
+def _is_sliced(rows: Iterable[LayerRow], role: Role) -> bool:
+    """Layers were measured on different samples of the set."""
+    return len({getattr(row, role).samples for row in rows} - {None, 0}) > 1
 
 
-def _dead_text(output: OutputFacts) -> str:
-    columns = output.columns
-    if columns.dead is None:
-        return NOT_MEASURED
-    return visible(columns.dead_places, 60) if columns.dead_places else "none"
+def layer_table(diagnosis: Diagnosis, rows: Sequence[LayerRow] | None = None) -> Table:
+    """A table of layers, of all unless some are named, with the columns that this kind of run knows."""
+    shown = sorted(diagnosis.layers, key=lambda row: row.index) if rows is None else rows
+    role = judged_role(diagnosis)
+    if compares_checkpoints(diagnosis):
+        columns, flagged = _weight_columns(), lambda row: row.findings
+    else:
+        known = _static_columns() if without_data(diagnosis) else _run_columns(role, _is_sliced(shown, role))
+        columns, flagged = known, lambda row: row.degraded
+    return make_table("Layers", shown, columns, "dense", flagged)
 
 
-def comparison_lines(diagnosis: Diagnosis) -> tuple[ComparisonLine, ...]:
-    """What was compared beside the two models; empty where nothing was given."""
-    model, metric = diagnosis.model, diagnosis.metrics.name
-    rows = []
-    if model.reference.samples is not None:
-        rows.append(_comparison_line("float model", "reference outputs", model.reference))
-    if model.device.samples is not None:
-        rows.append(_comparison_line("device outputs", "quantized model", model.device))
-    steps = {stage.name: stage.previous_sqnr_db for stage in model.stages if stage.previous_sqnr_db is not None}
-    largest = min(steps, key=lambda key: steps[key], default=None)
-    for stage in model.stages:
-        first = stage is model.stages[0]
-        row = _comparison_line(name(stage.name), "" if first else name(model.stages[0].name), stage)
-        value = metric_value(stage.metric, metric) if stage.metric is not None else ""
-        jump = stage.name == largest and steps[stage.name] < math.inf
-        rows.append(replace(row, metric=value, jump=jump))
-    return tuple(rows)
+def _run_columns(role: Role, sliced: bool) -> LayerColumns:
+    def judged(row: LayerRow) -> ErrorRow:
+        return getattr(row, role)
+
+    return [
+        _PLACE,
+        (Column("layer", "name"), _layer_name),
+        (Column("operator"), operator_text),
+        (Column("bits", "num", brief=False), lambda row: row.bits),
+        (Column("weights", "tight", brief=False), _weight_text),
+        (Column("weight rounding", "num", level, brief=False), lambda row: row.weight_sqnr_db),
+        (Column("output rounding", "num", level), lambda row: judged(row).rounding.sqnr_db),
+        *((Column(f"accumulated, {each}", "num", level, brief=each == role), _accumulated(each)) for each in ROLES),
+        (Column("worst channel", "num", level, brief=False), lambda row: judged(row).accumulated.worst_channel_sqnr_db),
+        (Column("range", "tight", brief=False), _values_text),
+        *([(Column("n", "num", brief=False), lambda row: judged(row).samples)] if sliced else ()),
+        (Column("findings"), _findings_text),
+    ]
 
 
-def _comparison_line(what: str, against: str, facts: ComparisonFacts) -> ComparisonLine:
-    return ComparisonLine(
-        name=what,
-        against=against,
-        samples=number(facts.samples),
-        sqnr=level(facts.sqnr_db),
-        difference=number(facts.relative_difference),
-        agreement=percent(facts.agreement) if facts.agreement is not None else NOT_MEASURED,
-        metric="",
-        jump=False,
-    )
+def _accumulated(role: Role) -> Callable[[LayerRow], Cell]:
+    return lambda row: getattr(row, role).accumulated.sqnr_db
 
 
-def rule_lines(notes: Iterable[RuleNote], pages: Iterable[str]) -> tuple[RuleLine, ...]:
-    """Rules that passed, were not judged, did not apply or were ignored."""
-    known = set(pages)
-    return tuple(
-        RuleLine(
-            rule=visible(note.rule),
-            name=name(note.name),
-            judged=note.judged,
-            unknown=note.unknown,
-            missing=tuple(visible(path) for path in note.missing),
-            hint=visible((note.hint or "").strip()),
-            manual=f"manual/{note.rule}" if note.rule in known else "",
-        )
-        for note in notes
-    )
+def _static_columns() -> LayerColumns:
+    return [
+        _PLACE,
+        (Column("layer", "name"), _layer_name),
+        (Column("operator"), operator_text),
+        (Column("bits", "num"), lambda row: row.bits),
+        (Column("weights", "tight"), _weight_text),
+        (Column("weights, SQNR", "num", level), lambda row: row.weight_sqnr_db),
+        (Column("findings"), _findings_text),
+    ]
 
 
-def threshold_lines(thresholds: Iterable[Threshold]) -> tuple[ThresholdLine, ...]:
-    """All thresholds in force."""
-    return tuple(
-        ThresholdLine(
-            name=visible(t.name),
-            value=f"{number(t.value)} {t.unit}" if t.unit else number(t.value),
-            source=visible(t.source),
-            description=visible(t.description.strip()),
-        )
-        for t in thresholds
-    )
+def _weight_columns() -> LayerColumns:
+    """Of what was left in float nothing is to be measured."""
+    return [
+        _PLACE,
+        (Column("layer", "name"), _layer_name),
+        (Column("for", "tight"), lambda row: row.role),
+        (Column("weights", "tight"), lambda row: "in float" if _is_float(row) else _weight_text(row)),
+        (Column("group size", "num", brief=False), lambda row: row.groups.size if row.groups else None),
+        (Column("weights, SQNR", "num", level), lambda row: row.weight_sqnr_db),
+        (
+            Column("worst channel", "num", level),
+            lambda row: row.groups.worst_channel_sqnr_db if row.groups else None,
+        ),
+        (Column("worst group", "num", brief=False), _worst_group),
+        (Column("dead groups", "num"), lambda row: row.groups.dead if row.groups else None),
+        (Column("findings"), _findings_text),
+    ]
 
 
-def _layer_line(row: LayerRow, role: Role) -> LayerLine:
-    errors = getattr(row, role)
+def _is_float(row: LayerRow) -> bool:
+    return row.weight_bits is None and row.weight_sqnr_db is None
+
+
+def _layer_name(row: LayerRow) -> Inline:
+    """Its float name, and that in the quantized model where it is another and no longer form of it."""
     shown = row.float_name or row.name
-    return LayerLine(
-        index=row.index,
-        name=name(shown),
-        quantized_name="" if (row.quantized_name or "").startswith(shown) else name(row.quantized_name),
-        op_type=visible(row.op_type),
-        executed_as=row.executed_as or NOT_MEASURED,
-        bits=number(row.bits),
-        weight=_weight_text(row),
-        weight_sqnr=level(row.weight_sqnr_db),
-        rounding=level(errors.rounding.sqnr_db),
-        representative=level(row.representative.accumulated.sqnr_db),
-        validation=level(row.validation.accumulated.sqnr_db),
-        worst_channel=level(errors.accumulated.worst_channel_sqnr_db),
-        range=NOT_MEASURED if row.min is None else f"{number(row.min)} … {number(row.max)}",
-        samples=number(errors.samples),
-        degraded=row.degraded is True,
-        group_size=number(row.groups.size) if row.groups else NOT_MEASURED,
-        worst_weight_channel=level(row.groups.worst_channel_sqnr_db) if row.groups else NOT_MEASURED,
-        worst_group=_worst_group(row),
-        dead_groups=number(row.groups.dead) if row.groups else NOT_MEASURED,
-        role=visible(row.role or NOT_MEASURED),
-        findings=tuple(visible(code) for code in row.findings),
-    )
+    other = "" if (row.quantized_name or "").startswith(shown) else row.quantized_name
+    return [Span(shown, "name"), Span(name(other), "hint")] if other else shown
 
 
-def _checkpoint_line(row: LayerRow, role: Role) -> LayerLine:
-    """What was left in float says so: of such a layer nothing is to be measured."""
-    line = _layer_line(row, role)
-    is_float = row.weight_bits is None and row.weight_sqnr_db is None
-    return replace(line, weight="in float") if is_float else line
+def operator_text(row: LayerRow) -> Inline:
+    """Its operator, and that it runs in float where it does."""
+    return [row.op_type, Span("runs as float", "note")] if row.executed_as == "float" else row.op_type
 
 
-def _weight_text(row: LayerRow) -> str:
+def _values_text(row: LayerRow) -> Cell:
+    return None if row.min is None else f"{number(row.min)} … {number(row.max)}"
+
+
+def _findings_text(row: LayerRow) -> Inline:
+    flag = [Span("degraded", "flag"), " "] if row.degraded else []
+    return [*flag, ", ".join(row.findings)]
+
+
+def _weight_text(row: LayerRow) -> Cell:
     if row.weight_bits is None:
-        return NOT_MEASURED
-    return f"{row.weight_bits} {visible(row.weight_granularity or '').replace('_', '-')}".strip()
+        return None
+    return f"{row.weight_bits} {(row.weight_granularity or '').replace('_', '-')}".strip()
 
 
-def _worst_group(row: LayerRow) -> str:
+def _worst_group(row: LayerRow) -> Cell:
     groups = row.groups
     if groups is None or groups.worst_group_sqnr_db is None:
-        return NOT_MEASURED
-    return f"{level(groups.worst_group_sqnr_db)} ({visible(groups.worst_group or '?')})"
+        return None
+    return f"{level(groups.worst_group_sqnr_db)} ({groups.worst_group or '?'})"
 
 
 def _quality_key(sqnr_db: float | None) -> float:
@@ -438,10 +279,259 @@ def _quality_key(sqnr_db: float | None) -> float:
     return -math.inf if math.isnan(sqnr_db) else sqnr_db
 
 
-def _fact_line(cls: type[Facts], field: str, values: Iterable[object]) -> FactLine:
+def data_blocks(datasets: Sequence[DatasetFacts]) -> list[Block]:
+    """Both data sets side by side: the facts that matter first, then all others that one of them has."""
+    columns = _both_sets(datasets)
+    measured = _measured_facts(columns)
+    grouped = {*FIRST_FACTS, *(f for group in FACT_GROUPS.values() for f in group)}
+    groups = {**FACT_GROUPS, "Others": tuple(f for f in measured if f not in grouped)}
+    others: list[Block] = []
+    for title, fields in groups.items():
+        if any(f in measured for f in fields):
+            others += [Heading(title), _sets_table(title, fields, columns, explained=True)]
+    if (relation := _relation_facts(datasets)) is not None:
+        others += [Heading("Relation of the inputs"), fact_table("Relation of the inputs", relation)]
+    if unmeasured := unmeasured_facts(datasets):
+        others.append(Paragraph(f"Not measured on either set: {', '.join(unmeasured)}.", "muted"))
+    return [
+        Heading("side by side"),
+        sets_table(datasets),
+        *([Details("All facts of the data sets, with their formulas", others)] if others else []),
+    ]
+
+
+def sets_table(datasets: Sequence[DatasetFacts]) -> Table:
+    """The facts of both sets that matter first."""
+    return _sets_table("Data sets side by side", FIRST_FACTS, _both_sets(datasets))
+
+
+def unmeasured_facts(datasets: Sequence[DatasetFacts]) -> list[str]:
+    """Names of the facts that neither set has."""
+    measured = _measured_facts(_both_sets(datasets))
+    return [_fact_name(f) for f in _set_fields() if f not in measured]
+
+
+def relation_text(datasets: Sequence[DatasetFacts]) -> str:
+    """How the two sets relate; the light of images differs behind equal preparation, too."""
+    relation = _relation_facts(datasets)
+    if relation is None:
+        return NOT_MEASURED
+    text = RELATIONS.get(relation.kind or "", NOT_MEASURED)
+    light = next((c.brightness_reading for c in _both_sets(datasets) if c.brightness_reading is not None), None)
+    return f"{text}, but {light}" if light is not None and relation.kind == "same" else text
+
+
+def relation_table(datasets: Sequence[DatasetFacts]) -> Table | None:
+    """The numbers behind that sentence; None where the sets were not compared."""
+    relation = _relation_facts(datasets)
+    return fact_table("Relation of the inputs", relation) if relation is not None else None
+
+
+def _relation_facts(datasets: Sequence[DatasetFacts]) -> RelationFacts | None:
+    return next((d.relation for d in datasets if d.relation != RelationFacts()), None)
+
+
+def _both_sets(datasets: Sequence[DatasetFacts]) -> list[DatasetFacts]:
+    by_role = {dataset.role: dataset for dataset in datasets}
+    return [by_role.get(role, DatasetFacts()) for role in ROLES]
+
+
+def _set_fields() -> list[str]:
+    return [f for f, info in DatasetFacts.model_fields.items() if f != "role" and not nested_facts(info.annotation)]
+
+
+def _measured_facts(columns: Sequence[DatasetFacts]) -> list[str]:
+    return [f for f in _set_fields() if any(getattr(column, f) is not None for column in columns)]
+
+
+def _sets_table(
+    label: str, fields: Iterable[str], columns: Sequence[DatasetFacts], *, explained: bool = False
+) -> Table:
+    measured = _measured_facts(columns)
+    rows = [
+        _fact_row(DatasetFacts, field, [getattr(column, field) for column in columns], explained)
+        for field in fields
+        if field in measured
+    ]
+    return Table(label, [Column("fact"), *map(Column, ROLES)], rows, "facts")
+
+
+def fact_table(label: str, facts: Facts) -> Table:
+    """The measured fields of one view, nested ones left out."""
+    values = {f: getattr(facts, f) for f in type(facts).model_fields}
+    rows = [
+        _fact_row(type(facts), f, [value])
+        for f, value in values.items()
+        if value is not None and not isinstance(value, Facts) and f not in OWN_TABLE
+    ]
+    return Table(label, [Column("fact"), Column("value")], rows, "facts")
+
+
+def _fact_row(cls: type[Facts], field: str, values: Iterable[object], explained: bool = True) -> tuple[Cell, ...]:
     info = field_info(cls.model_fields[field])
-    return FactLine(_fact_name(field), info.description, tuple(measure(value, info.unit) for value in values))
+    label = [_fact_name(field), Span(info.description, "hint")] if explained else _fact_name(field)
+    return (label, *(measure(value, info.unit) for value in values))
 
 
 def _fact_name(field: str) -> str:
     return field.replace("_", " ")
+
+
+def outputs_section(outputs: Sequence[OutputFacts]) -> Section:
+    """Every output of the network."""
+    table = make_table(
+        "Outputs",
+        outputs,
+        [
+            (Column("output", "name"), lambda output: output.name),
+            *((Column(f"SQNR in dB, {role}", "num", level), _output_level(role)) for role in ROLES),
+            (Column("worst column or operand in dB"), _worst_text),
+            (Column("dead columns"), _dead_text),
+            (Column("levels spanned", "num"), lambda output: output.levels),
+            (Column("levels used", "num"), lambda output: output.distinct_levels),
+            (Column("in the poorest column", "num"), lambda output: output.distinct_levels_worst_column),
+            (Column("step", "num"), lambda output: output.step),
+            (Column("median margin", "num"), lambda output: output.margin_median),
+            (Column("share of ties", "num"), lambda output: output.tie_share),
+        ],
+    )
+    return Section(
+        "outputs", "Outputs", "Outputs", [table if outputs else Paragraph("Outputs: not measured.", "muted")]
+    )
+
+
+def _output_level(role: Role) -> Callable[[OutputFacts], Cell]:
+    return lambda output: getattr(output.tensor, role).accumulated.sqnr_db
+
+
+def _worst_text(output: OutputFacts) -> Cell:
+    """The level that the output is judged by, and what of it has it."""
+    columns = output.columns
+    if columns.worst_sqnr_db is None:
+        return None
+    return f"{level(columns.worst_sqnr_db)}, {visible(columns.worst, 60) if columns.worst else 'as a whole'}"
+
+
+def _dead_text(output: OutputFacts) -> Cell:
+    columns = output.columns
+    if columns.dead is None:
+        return None
+    return visible(columns.dead_places, 60) if columns.dead_places else "none"
+
+
+def comparison_section(diagnosis: Diagnosis) -> Section | None:
+    """Outputs of framework, device and stages held against others; None where nothing was given."""
+    model = diagnosis.model
+    if not (model.reference.samples is not None or model.device.samples is not None or model.stages):
+        return None
+    lead = (
+        "Largest difference over the size of the outputs. A stage is held against the first one; the largest step is "
+        "the stage that departs most from the one before."
+    )
+    blocks: list[Block] = [Paragraph(lead, "lead"), comparison_table(diagnosis)]
+    return Section("compared", "Compared with other outputs", "Compared", blocks)
+
+
+def comparison_table(diagnosis: Diagnosis) -> Table:
+    """The same as a table, a line for each."""
+    model = diagnosis.model
+    rows = []
+    if model.reference.samples is not None:
+        rows.append(_comparison_row("float model", "reference outputs", model.reference))
+    if model.device.samples is not None:
+        rows.append(_comparison_row("device outputs", "quantized model", model.device))
+    steps = {stage.name: stage.previous_sqnr_db for stage in model.stages if stage.previous_sqnr_db is not None}
+    largest = min(steps, key=lambda key: steps[key], default=None)
+    jumps = []
+    for stage in model.stages:
+        against = "" if stage is model.stages[0] else name(model.stages[0].name)
+        value = metric_value(stage.metric, diagnosis.metrics.name) if stage.metric is not None else ""
+        jumps += [len(rows)] if stage.name == largest and steps[stage.name] < math.inf else []
+        called = [name(stage.name), " ", Span("largest step", "flag")] if len(rows) in jumps else name(stage.name)
+        rows.append(_comparison_row(called, against, stage, value))
+    columns = [
+        Column("outputs"),
+        Column("against"),
+        Column("n", "num"),
+        Column("SQNR in dB", "num", level),
+        Column("largest difference", "num"),
+        Column("same class", "num", percent),
+        Column("metric", "num"),
+    ]
+    return Table("Compared with other outputs", columns, rows, flagged=frozenset(jumps))
+
+
+def _comparison_row(what: Inline, against: str, facts: ComparisonFacts, metric: str = "") -> tuple[Cell, ...]:
+    return what, against, facts.samples, facts.sqnr_db, facts.relative_difference, facts.agreement, metric
+
+
+def not_judged_section(diagnosis: Diagnosis, pages: Iterable[str]) -> Section:
+    """Rules that lacked a fact, and how to supply it."""
+    known = set(pages)
+    if not diagnosis.not_judged:
+        said = [Paragraph("Every rule that applies was judged.")]
+        return Section("not-judged", "Not judged", "Not judged", said)
+    table = make_table(
+        "Rules not judged",
+        diagnosis.not_judged,
+        [
+            (Column("rule"), lambda note: _rule_name(note, known)),
+            (Column("missing fact"), lambda note: joined([Span(path, "code") for path in note.missing])),
+            (Column("how to supply it"), lambda note: (note.hint or "").strip() or "no way known"),
+        ],
+    )
+    lead = Paragraph("These rules lack a fact. They say neither yes nor no until it is supplied.", "lead")
+    return Section("not-judged", "Not judged", "Not judged", [lead, table])
+
+
+def passed_section(diagnosis: Diagnosis, pages: Iterable[str]) -> Section:
+    """Rules that found nothing, were of no use, or were switched off."""
+    known = set(pages)
+    blocks: list[Block] = [Paragraph("No rule passed.", "muted")]
+    if diagnosis.passed:
+        said = "Beside each rule, how many layers, tensors or models it was held against."
+        counted = [[_rule_name(note, known), " ", Span(_judged_text(note), "muted")] for note in diagnosis.passed]
+        blocks = [Paragraph(said, "muted"), Bullets(counted, "rules")]
+    if diagnosis.not_applicable:
+        summary = (
+            f"Not applicable: {count(len(diagnosis.not_applicable), 'rule')}, for nothing of their kind occurs in this "
+            "model"
+        )
+        names = [_rule_name(note, known) for note in diagnosis.not_applicable]
+        blocks.append(Details(summary, [Bullets(names, "rules")]))
+    if diagnosis.ignored:
+        struck = [Span(f"{note.rule} {note.name}", "struck") for note in diagnosis.ignored]
+        blocks += [Heading("ignored"), Paragraph("Switched off for this run.", "muted"), Bullets(struck, "rules")]
+    return Section("passed", "Passed", "Passed", blocks)
+
+
+def _rule_name(note: RuleNote, pages: set[str]) -> Inline:
+    return [Span(note.rule, "", f"manual/{note.rule}" if note.rule in pages else ""), f" {name(note.name)}"]
+
+
+def _judged_text(note: RuleNote) -> str:
+    return f"{note.judged}, {note.unknown} not judged" if note.unknown else str(note.judged)
+
+
+def run_section(diagnosis: Diagnosis) -> Section:
+    """What gave these facts: versions, options, names and hashes, and the thresholds in force."""
+    run = [*run_lines(diagnosis.run), ("quantmedic", diagnosis.quantmedic_version)]
+    thresholds = make_table(
+        "Thresholds",
+        diagnosis.thresholds,
+        [
+            (Column("threshold"), lambda t: [Span(t.name, "code"), Span(t.description.strip(), "hint")]),
+            (Column("value", "num"), lambda t: f"{number(t.value)} {t.unit}" if t.unit else t.value),
+            (Column("source"), lambda t: t.source),
+        ],
+    )
+    return Section(
+        "run",
+        "Run",
+        "Run",
+        [
+            Table("What gave these facts", [Column(""), Column("", "name")], run),
+            PageOnly([Details("Facts of the model", [fact_table("Facts of the model", diagnosis.model)])]),
+            Details("Thresholds in force", [thresholds]),
+        ],
+    )

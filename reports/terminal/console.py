@@ -3,13 +3,16 @@
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
+from quantmedic.engine.contract.causes import RuleNote
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.reports.context import FailureBox, ReportContext, build_context
 from quantmedic.reports.sections.cards import WHOLE, CauseCard, EvidenceLine, Example, RemedyCard
+from quantmedic.reports.sections.imports import normalized_text, reported_rows, tells_text
 from quantmedic.reports.sections.prescription import PrescriptionBox
 from quantmedic.reports.sections.previous import PreviousBox
 from quantmedic.reports.sections.proof import ProofBox, TrialLine
-from quantmedic.reports.sections.tables import ComparisonLine, LayerTable, RuleLine, layer_table
+from quantmedic.reports.sections.tables import comparison_section, comparison_table, layer_table
+from quantmedic.reports.terminal.block_lines import NAME_WIDTH, render_table
 from quantmedic.reports.terminal.lines import WIDTH, Paint, Verbosity, paint_style, plain, terminal_text, wrap_line
 from quantmedic.reports.terminal.summary import (
     NAME_LIMIT,
@@ -21,9 +24,8 @@ from quantmedic.reports.terminal.summary import (
     summary_lines,
     verdict_lines,
 )
-from quantmedic.reports.text import NOT_MEASURED, count, visible
+from quantmedic.reports.text import count, decibels, number, visible
 
-LAYER_LIMIT = 40
 SNIPPET_LIMIT = 400
 VALUE_LIMIT = 28
 TRIAL_NAME = 32
@@ -47,7 +49,7 @@ def render_console(
     if verbosity == "quiet":
         lines: Iterable[str] = verdict_lines(context, paint)
     elif verbosity == "normal":
-        lines = summary_lines(context, diagnosis.advice, paint)
+        lines = summary_lines(context, diagnosis, paint)
     else:
         lines = _report_lines(diagnosis, context, paint)
     return terminal_text(lines, ascii_only=ascii_only)
@@ -89,19 +91,20 @@ def _report_lines(diagnosis: Diagnosis, context: ReportContext, paint: Paint) ->
         yield from _prescription_lines(context.prescription, paint)
     if context.advice_place in ("open", "folded"):
         yield from _advice_lines(context, diagnosis.advice)
-    if context.compared:
+    if comparison_section(diagnosis) is not None:
         yield ""
-        yield from _comparison_table(context.compared, paint)
-    if context.imports:
+        yield from render_table(comparison_table(diagnosis))
+    if diagnosis.imports:
         yield ""
-        yield from _import_lines(context, paint)
+        yield from _import_lines(diagnosis, paint)
     yield ""
-    yield from _rule_lines(context, paint)
+    yield paint(rules_text(diagnosis), "bold")
+    for note in diagnosis.not_judged:
+        yield from _missing_fact_lines(note)
     if context.failure is None:
         yield ""
-        table = layer_table(diagnosis, None)
-        yield from _layer_rows(table)
-        if any(len(visible(row.name)) > LAYER_LIMIT for row in table.rows):
+        yield from render_table(layer_table(diagnosis))
+        if any(len(visible(row.float_name or row.name)) > NAME_WIDTH for row in diagnosis.layers):
             yield "  whole names, and all facts of a layer: quantmedic show CASE --layer #"
 
 
@@ -287,81 +290,26 @@ def _snippet_lines(example: Example, file: str) -> Iterator[str]:
     yield from (f"         {visible(line)}" for line in lines)
 
 
-def _comparison_table(rows: Sequence[ComparisonLine], paint: Paint) -> Iterator[str]:
-    """Framework, device and stages in a few columns; a dash where nothing was measured."""
-    heads = ("n", "SQNR dB", "difference", "same class", "metric")
-    yield paint(f"{'compared':<22} {'against':<22}" + "".join(f" {head:>10}" for head in heads), "bold")
-    for row in rows:
-        cells = (row.samples, row.sqnr, row.difference, row.agreement, row.metric)
-        shown = "".join(f" {'-' if cell == NOT_MEASURED else cell:>10}" for cell in cells)
-        line = f"{visible(row.name, 22):<22} {visible(row.against, 22):<22}{shown}".rstrip()
-        yield f"{line}  *" if row.jump else line
-    if any(row.jump for row in rows):
-        yield "* departs most from the stage before"
-
-
-def _import_lines(context: ReportContext, paint: Paint) -> Iterator[str]:
+def _import_lines(diagnosis: Diagnosis, paint: Paint) -> Iterator[str]:
     yield paint("files of the toolchain", "bold")
-    for row in context.imports:
-        yield from wrap_line(f"{row.file}: {'; '.join(row.tells) or 'nothing that is known'}", indent=2)
+    for row in diagnosis.imports:
+        yield from wrap_line(f"{visible(row.file, 120)}: {tells_text(row)}", indent=2)
         if row.unknown:
-            yield from wrap_line(f"unknown keys: {', '.join(row.unknown)}", indent=4)
-    for line in context.reported:
+            yield from wrap_line(f"unknown keys: {', '.join(visible(text, 200) for text in row.unknown)}", indent=4)
+    for layer, reported in reported_rows(diagnosis.layers):
         figures = {
-            "cosine": line.cosine,
-            "SQNR": f"{line.sqnr} dB" if line.sqnr else "",
-            "RMSE / scale": line.steps,
-            "MSE": line.mse,
-            "normalized MSE": line.normalized,
+            "cosine": reported.cosine and number(reported.cosine, 6),
+            "SQNR": reported.sqnr_db and decibels(reported.sqnr_db),
+            "RMSE / scale": reported.rmse_over_scale and number(reported.rmse_over_scale),
+            "MSE": reported.mse and number(reported.mse),
+            "normalized MSE": normalized_text(reported),
         }
-        text = ", ".join(f"{name} {figure}" for name, figure in figures.items() if figure)
-        yield f"    {visible(line.name, NAME_LIMIT):<{NAME_LIMIT}} {text}"
+        text = ", ".join(f"{name} {figure}" for name, figure in figures.items() if figure not in (None, ""))
+        yield f"    {visible(layer.name, NAME_LIMIT):<{NAME_LIMIT}} {text}"
 
 
-def _rule_lines(context: ReportContext, paint: Paint) -> Iterator[str]:
-    yield paint(rules_text(context), "bold")
-    for line in context.not_judged:
-        yield from _missing_fact_lines(line)
-
-
-def _missing_fact_lines(line: RuleLine) -> Iterator[str]:
-    missing = visible(line.missing[0], NAME_LIMIT) if line.missing else "a fact"
-    more = f" and {len(line.missing) - 1} more" if len(line.missing) > 1 else ""
-    yield f"  {line.rule} {visible(line.name, NAME_LIMIT):<36} needs {missing}{more}"
-    yield from wrap_line(line.hint, indent=7)
-
-
-def _layer_rows(table: LayerTable) -> Iterator[str]:
-    if table.weights_only:
-        yield from _weight_rows(table)
-        return
-    if table.without_data:
-        yield from _parameter_rows(table)
-        return
-    yield f"{'#':>5}  {'layer':<40} {'operator':<18} {'rounding':>12} {'accumulated':>14}  findings (SQNR in dB)"
-    for row in table.rows:
-        flags = " ".join([*(["degraded"] if row.degraded else []), *row.findings])
-        accumulated = getattr(row, table.judged_on)
-        where = f"{row.index:>5}  {visible(row.name, LAYER_LIMIT):<{LAYER_LIMIT}} {visible(row.op_type, 18):<18}"
-        yield f"{where} {row.rounding:>12} {accumulated:>14}  {flags}".rstrip()
-
-
-def _parameter_rows(table: LayerTable) -> Iterator[str]:
-    yield f"{'#':>5}  {'layer':<40} {'operator':<18} {'bits':>5} {'weights':<20} {'SQNR':>9}  findings (SQNR in dB)"
-    for row in table.rows:
-        bits, weight, sqnr = ("-" if cell == NOT_MEASURED else cell for cell in (row.bits, row.weight, row.weight_sqnr))
-        where = f"{row.index:>5}  {visible(row.name, LAYER_LIMIT):<{LAYER_LIMIT}} {visible(row.op_type, 18):<18}"
-        yield f"{where} {bits:>5} {weight:<20} {sqnr:>9}  {' '.join(row.findings)}".rstrip()
-
-
-def _weight_rows(table: LayerTable) -> Iterator[str]:
-    head = f"{'#':>5}  {'weights':<44} {'for':<9} {'bits':>4} {'SQNR':>9} {'worst channel':>14} {'dead groups':>12}"
-    yield f"{head}  findings (SQNR in dB)"
-    for row in table.rows:
-        known = f"{row.weight_sqnr:>9} {row.worst_weight_channel:>14} {row.dead_groups:>12}"
-        if row.weight_sqnr == NOT_MEASURED:
-            known = "in float".rjust(9)
-        role = "-" if row.role == NOT_MEASURED else row.role
-        bits = "" if row.weight_sqnr == NOT_MEASURED else row.weight.partition(" ")[0]
-        where = f"{row.index:>5}  {visible(row.name, 44):<44} {role:<9} {bits:>4}"
-        yield f"{where} {known}  {' '.join(row.findings)}".rstrip()
+def _missing_fact_lines(note: RuleNote) -> Iterator[str]:
+    missing = visible(note.missing[0], NAME_LIMIT) if note.missing else "a fact"
+    more = f" and {len(note.missing) - 1} more" if len(note.missing) > 1 else ""
+    yield f"  {visible(note.rule)} {visible(note.name, NAME_LIMIT):<36} needs {missing}{more}"
+    yield from wrap_line(visible((note.hint or "").strip()), indent=7)

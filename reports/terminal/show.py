@@ -13,14 +13,14 @@ from quantmedic.engine.formulas.spreads import Channels
 from quantmedic.engine.rules.evaluate import evaluate
 from quantmedic.reports.sections.columns import Column, Value
 from quantmedic.reports.sections.selection import Selection
-from quantmedic.reports.sections.tables import dataset_table
+from quantmedic.reports.sections.tables import relation_table, relation_text, sets_table, unmeasured_facts
+from quantmedic.reports.terminal.block_lines import render_table
 from quantmedic.reports.terminal.lines import WIDTH, aligned_rows
 from quantmedic.reports.text import NOT_MEASURED, UNITS_SHOWN, count, field_info, level, number, visible
 
 ROWS = 50
 NAME_WIDTH = 44
 TEXT_WIDTH = 24
-DATA_WIDTH = 34
 #: Bars of a histogram, from low to high.
 BLOCKS, PLAIN_BLOCKS = "▁▂▃▄▅▆▇█", "_.-=*#"
 #: Channels of a layer's weights whose histograms are printed.
@@ -102,22 +102,16 @@ def data_lines(inspection: Inspection) -> Iterator[str]:
             "the case has no data sets",
             help="they are measured where samples are given: quantmedic diagnose with --representative, --validation",
         )
-    table = dataset_table(inspection.facts.datasets)
-    yield f"relation of the inputs: {table.relation}" if table.relation == NOT_MEASURED else table.relation
-    yield from _fact_grid([("", *table.roles), *((row.label, *_cut_in_the_middle(row.values)) for row in table.rows)])
-    if table.relation_rows:
+    datasets = inspection.facts.datasets
+    relation = relation_text(datasets)
+    yield f"relation of the inputs: {relation}" if relation == NOT_MEASURED else relation
+    yield from render_table(sets_table(datasets))
+    if (table := relation_table(datasets)) is not None:
         yield ""
-        yield from _fact_grid(
-            [("relation", "value"), *((row.label, *_cut_in_the_middle(row.values)) for row in table.relation_rows)]
-        )
-    if table.unmeasured:
+        yield from render_table(table)
+    if unmeasured := unmeasured_facts(datasets):
         yield ""
-        yield f"not measured on either set: {len(table.unmeasured)} facts"
-
-
-def _cut_in_the_middle(values: Iterable[str]) -> Iterator[str]:
-    """Values of many channels are cut in the middle."""
-    return (visible(value, DATA_WIDTH) for value in values)
+        yield f"not measured on either set: {len(unmeasured)} facts"
 
 
 def _layers_called(layers: Sequence[LayerFacts], name: str) -> list[LayerFacts]:

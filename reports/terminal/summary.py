@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
+from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.diagnosis.budget_lines import NAMED
 from quantmedic.engine.rules.rule import SERIOUS
 from quantmedic.reports.context import ReportContext
@@ -27,17 +28,17 @@ OTHERS_LEAST = 1
 TITLE, SHORT_LINES = "where the noise comes from", 3
 
 
-def summary_lines(context: ReportContext, advice: Sequence[str], paint: Paint) -> Iterator[str]:
+def summary_lines(context: ReportContext, diagnosis: Diagnosis, paint: Paint) -> Iterator[str]:
     """The lines, at most ``LINES`` of them.
 
     Args:
         context: What a report shows.
-        advice: Names of the general pages, in the order in which to read them.
+        diagnosis: What it is of.
         paint: Colours.
     """
     head = [*verdict_lines(context, paint), *_happened_lines(context)]
-    first = [*_first_lines(context, advice, paint), *_origin_lines(context)]
-    last = [paint(f"{_counts_text(context)}. All of it: --verbose", "dim")]
+    first = [*_first_lines(context, diagnosis.advice, paint), *_origin_lines(context)]
+    last = [paint(f"{_counts_text(context, diagnosis)}. All of it: --verbose", "dim")]
     room = LINES - len(head) - len(first) - len(last)
     yield from head
     yield from first
@@ -62,10 +63,10 @@ def verdict_lines(context: ReportContext, paint: Paint) -> Iterator[str]:
     yield from wrap_line(f"{context.verdict_text} {context.strength_text}")
 
 
-def rules_text(context: ReportContext) -> str:
+def rules_text(diagnosis: Diagnosis) -> str:
     """How many rules were judged, and how many were not."""
-    ignored = f", {len(context.ignored)} ignored" if context.ignored else ""
-    return f"{count(len(context.passed), 'rule')} passed, {len(context.not_judged)} not judged{ignored}"
+    ignored = f", {len(diagnosis.ignored)} ignored" if diagnosis.ignored else ""
+    return f"{count(len(diagnosis.passed), 'rule')} passed, {len(diagnosis.not_judged)} not judged{ignored}"
 
 
 def brings(gain: Gain | None) -> str:
@@ -200,9 +201,9 @@ def _cause_lines(card: CauseCard, paint: Paint, most: int) -> Iterator[str]:
     yield from rest
 
 
-def _counts_text(context: ReportContext) -> str:
+def _counts_text(context: ReportContext, diagnosis: Diagnosis) -> str:
     card = _shown_card(context)
-    return f"{rules_text(context)}{f'. The manual: quantmedic explain {card.code}' if card is not None else ''}"
+    return f"{rules_text(diagnosis)}{f'. The manual: quantmedic explain {card.code}' if card is not None else ''}"
 
 
 def budget_lines(box: BudgetBox, paint: Paint) -> Iterator[str]:

@@ -10,14 +10,18 @@ from types import UnionType
 import jinja2.meta
 import pytest
 from builders.gates import regression
+from builders.tables import column, part_of, shown, tables_of
 
 from quantmedic.engine.case.facts import CaseFacts, DatasetFacts, MetricFacts, RelationFacts
 from quantmedic.engine.case.proof import ExecutionRecord
 from quantmedic.engine.contract.advised_remedies import Recovery
 from quantmedic.engine.contract.diagnosis import Diagnosis
+from quantmedic.reports.block_markdown import blocks_markdown
+from quantmedic.reports.blocks import Panel
 from quantmedic.reports.context import ReportContext, build_context
 from quantmedic.reports.markdown import render_markdown
 from quantmedic.reports.page.html import render_index
+from quantmedic.reports.sections.data_sets import SOUND
 from quantmedic.reports.sections.prescription import REQUANTIZED
 from quantmedic.reports.sections.tables import LAYERS_SHOWN, RELATIONS
 from quantmedic.reports.templating import OTHER_VARIABLES, html_environment, markdown_environment
@@ -99,8 +103,8 @@ def test_without_labels_the_drop_is_not_measured(
     context = build_context(judged(case(("a", "b", "c", "d", "e"), roles=("representative",))), {})
     assert context.drop is None and context.drop_text == ""
     assert "not measured" in context.strength_text
-    assert context.layers.judged_on == "representative"
-    assert {row.validation for row in context.layers.rows} == {"not measured"}
+    (table,) = tables_of(part_of(context, "layers").blocks)
+    assert set(column(table, "accumulated, validation")) == {"-"} != set(column(table, "worst channel"))
 
 
 def test_a_drop_without_a_cause_leads_to_general_pages(diagnosis: Diagnosis, manuals: Mapping[str, str]) -> None:
@@ -178,20 +182,24 @@ def test_snippets_are_grouped_by_toolchain_and_the_model_s_own_comes_first(diagn
 def test_of_many_layers_the_worst_are_shown(
     judged: Callable[[CaseFacts], Diagnosis], case: Callable[..., CaseFacts]
 ) -> None:
-    table = build_context(judged(case(tuple(f"layer{i}" for i in range(300)))), {}).layers
-    assert (len(table.rows), table.total, table.left_out) == (LAYERS_SHOWN, 300, 300 - LAYERS_SHOWN)
-    levels = [float(row.validation) for row in table.rows]
+    part = part_of(build_context(judged(case(tuple(f"layer{i}" for i in range(300)))), {}), "layers")
+    (table,) = tables_of(part.blocks)
+    assert len(table.rows) == LAYERS_SHOWN
+    assert f"The {LAYERS_SHOWN} worst of 300 layers" in blocks_markdown(part.blocks)
+    levels = [float(text) for text in column(table, "accumulated, validation")]
     assert levels == sorted(levels)
 
 
 def test_data_sets_stand_side_by_side(diagnosis: Diagnosis) -> None:
-    table = build_context(diagnosis, {}).datasets
-    assert table.roles == ("representative", "validation")
-    rows = {row.label: row.values for row in table.rows}
-    assert rows["samples"] == ("32", "5000")
-    assert rows["labelled"] == ("no", "yes")
-    assert "effective rank" in table.unmeasured and "effective rank" not in rows
-    assert table.relation == "both sets were prepared alike"
+    part = part_of(build_context(diagnosis, {}), "data")
+    table = tables_of(part.blocks)[0]
+    assert [head.head for head in table.columns] == ["fact", "representative", "validation"]
+    rows = {label: values for label, *values in shown(table)}
+    assert rows["samples"] == ["32", "5000"]
+    assert rows["labelled"] == ["no", "yes"]
+    text = blocks_markdown(part.blocks)
+    assert "effective rank" in text.partition("Not measured on either set: ")[2] and "effective rank" not in rows
+    assert "Representative against validation inputs: both sets were prepared alike." in text
 
 
 def test_a_set_that_mends_the_model_is_not_called_wrong(subtests: pytest.Subtests, diagnosis: Diagnosis) -> None:
@@ -203,8 +211,9 @@ def test_a_set_that_mends_the_model_is_not_called_wrong(subtests: pytest.Subtest
             own = {"subjects": ("representative",), "layers": (), "remedies": (advice,)}
             found = diagnosis.model_copy(update={"causes": (cause.model_copy(update=own),)})
             context = build_context(found, {})
-            box = next(box for box in context.sets.sets if box.role == "representative")
-            assert box.faults and box.sound == sound
+            panel = next(block for block in part_of(context, "data").blocks if isinstance(block, Panel))
+            said = blocks_markdown(panel.blocks)
+            assert panel.label == "representative set" and "\n- (" in said and (SOUND in said) == sound
             for text in (render_index(context, found), render_markdown(context)):
                 assert ("of the model, not of this set" in text) == sound
 
@@ -216,9 +225,9 @@ def test_every_relation_has_a_sentence() -> None:
 
 def test_a_missing_data_set_reads_not_measured(diagnosis: Diagnosis) -> None:
     only = diagnosis.model_copy(update={"datasets": (DatasetFacts(role="representative", samples=3),)})
-    table = build_context(only, {}).datasets
-    assert table.rows[0].values == ("3", "not measured")
-    assert table.relation == "not measured"
+    part = part_of(build_context(only, {}), "data")
+    assert shown(tables_of(part.blocks)[0]) == [("samples", "3", "-")]
+    assert "validation inputs: not measured." in blocks_markdown(part.blocks)
 
 
 def test_a_proven_remedy_for_no_cause_comes_first(proven: Diagnosis) -> None:

@@ -3,14 +3,15 @@
 from collections.abc import Mapping
 
 import pytest
+from builders.tables import column, shown, tables_of
 
 from quantmedic.engine.case.facts import KernelFacts
 from quantmedic.engine.contract.diagnosis import Diagnosis
+from quantmedic.reports.block_markdown import blocks_markdown
 from quantmedic.reports.context import build_context
 from quantmedic.reports.markdown import render_markdown
 from quantmedic.reports.page.html import render_index
-from quantmedic.reports.sections.cost import ASK, SLOWEST, cost_box
-from quantmedic.reports.text import NOT_MEASURED
+from quantmedic.reports.sections.cost import ASK, SLOWEST, cost_section
 
 
 @pytest.fixture
@@ -43,34 +44,36 @@ def profiled(diagnosis: Diagnosis) -> Diagnosis:
 
 @pytest.mark.source("insights-profiling", "insights-memory")
 def test_both_models_stand_side_by_side(profiled: Diagnosis) -> None:
-    box = cost_box(profiled)
-    lines = {line.label: (line.float_value, line.quantized, line.ratio) for line in box.lines}
-    assert lines["bytes"] == ("14 MB", "3.65 MB", "0.261")
-    assert lines["multiply-adds of one sample"] == ("301 M", "301 M", "")
-    assert lines["of these in integer kernels"] == ("", "98.0 %", "")
-    assert lines["median latency, 1 sample a run"] == ("30 ms (29 … 31.5)", "15 ms (14.8 … 15.4)", "0.5")
-    assert lines["top-1"] == ("71.88 %", "64.12 %", "")
-    assert box.summary == (
+    lines = {label: values for label, *values in shown(tables_of(cost_section(profiled).blocks)[0])}
+    assert lines["bytes"] == ["14 MB", "3.65 MB", "0.261"]
+    assert lines["multiply-adds of one sample"] == ["301 M", "301 M", ""]
+    assert lines["of these in integer kernels"] == ["", "98.0 %", ""]
+    assert lines["median latency, 1 sample a run"] == ["30 ms (29 … 31.5)", "15 ms (14.8 … 15.4)", "0.5"]
+    assert lines["top-1"] == ["71.88 %", "64.12 %", ""]
+    text = blocks_markdown(cost_section(profiled).blocks)
+    assert (
         "The quantized model beside the float one: 26 % of the bytes, 50 % of the time, top-1 71.88 % → 64.12 %."
-    )
-    assert "66 runs each" in box.how and "1 thread on" in box.how
+    ) in text
+    assert "66 runs each" in text and "1 thread on" in text
 
 
 @pytest.mark.source("insights-profiling")
 def test_the_slowest_come_first_and_the_rest_is_told(profiled: Diagnosis) -> None:
-    box = cost_box(profiled)
-    assert len(box.layers) == SLOWEST
-    assert box.layers[0].name == profiled.layers[-1].name and box.layers[0].time == "0.53"
-    assert [line.op_type for line in box.kernels] == ["QLinearConv", "Reorder<b>|"]
-    assert box.elsewhere.startswith("4.6 % of the time belongs to no layer")
+    blocks = cost_section(profiled).blocks
+    _, kernels, layers = tables_of(blocks)
+    assert len(layers.rows) == SLOWEST
+    assert column(layers, "layer")[0] == profiled.layers[-1].name and column(layers, "time in ms")[0] == "0.53"
+    assert column(kernels, "executed as") == ["QLinearConv", "Reorder<b>|"]
+    assert "4.6 % of the time belongs to no layer" in blocks_markdown(blocks)
 
 
 def test_what_was_not_measured_says_how_to_measure_it(diagnosis: Diagnosis, manuals: Mapping[str, str]) -> None:
-    box = cost_box(diagnosis)
-    lines = {line.label: line for line in box.lines}
-    assert lines["median latency"].float_value == lines["median latency"].quantized == ASK
-    assert lines["multiply-adds of one sample"].quantized == NOT_MEASURED
-    assert "--profile" in box.how and not box.kernels and not box.layers
+    blocks = cost_section(diagnosis).blocks
+    (table,) = tables_of(blocks)
+    lines = {label: values for label, *values in shown(table)}
+    assert lines["median latency"][:2] == [ASK, ASK]
+    assert lines["multiply-adds of one sample"][1] == "-"
+    assert "--profile" in blocks_markdown(blocks[:1])
     context = build_context(diagnosis, manuals)
     for text in (render_markdown(context), render_index(context, diagnosis)):
         assert "What it cost" in text and ASK in text
@@ -78,8 +81,9 @@ def test_what_was_not_measured_says_how_to_measure_it(diagnosis: Diagnosis, manu
 
 def test_a_framework_that_times_no_operators_says_so(profiled: Diagnosis) -> None:
     model = profiled.model.model_copy(update={"kernels": (), "framework": "torch"})
-    box = cost_box(profiled.model_copy(update={"model": model}))
-    assert "in ONNX models only" in box.how and box.kernels == () and box.elsewhere == ""
+    blocks = cost_section(profiled.model_copy(update={"model": model})).blocks
+    assert "in ONNX models only" in blocks_markdown(blocks)
+    assert len(tables_of(blocks)) == 1 and "belongs to no layer" not in blocks_markdown(blocks)
 
 
 def test_every_format_tells_the_same(profiled: Diagnosis, manuals: Mapping[str, str]) -> None:

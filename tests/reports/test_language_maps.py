@@ -1,15 +1,18 @@
 """Maps of language models: cells stand where their figures belong, and say the same as the tables beside them."""
 
 import re
+from typing import Any
 from xml.etree import ElementTree
 
 from builders.properties import examples
+from builders.tables import column, shown, tables_of
 from hypothesis import given
 from hypothesis import strategies as some
 
 from quantmedic.engine.case.facts import LanguageFacts
 from quantmedic.engine.case.language_facts import BlockFacts, ExpertFacts, TextFacts
-from quantmedic.reports.sections.language_maps import expert_map, position_map, texts_box, worst_experts
+from quantmedic.reports.blocks import Block
+from quantmedic.reports.sections.language_maps import HeatMap, TextBars, expert_map, position_map, texts_blocks
 from quantmedic.reports.templating import html_environment
 
 NOISES = some.none() | some.floats(0, 1e6, allow_nan=False)
@@ -40,11 +43,16 @@ LANGUAGE = LanguageFacts(
 )
 
 
+def drawn(blocks: list[Block]) -> Any:
+    """The drawing among blocks."""
+    return next(block for block in blocks if isinstance(block, HeatMap | TextBars))
+
+
 def test_cells_say_how_much_is_lost_where() -> None:
-    found = position_map(LANGUAGE)
-    assert found is not None
+    blocks = position_map(LANGUAGE)
+    found, (table,) = drawn(blocks), tables_of(blocks)
     assert [full for _, _, full in found.columns] == ["first token", "tokens 1 to 10", "token 11", "tokens from 12 on"]
-    assert [row.full for row in found.rows] == ["KL divergence", "model.layers.0", "model.layers.1"]
+    assert column(table, "block") == ["KL divergence", "model.layers.0", "model.layers.1"]
     assert [cell.text for cell in found.rows[1].cells] == ["30", "20", "10", "∞"]
     assert [cell.text for cell in found.rows[2].cells] == ["40", "–", "10", "20"]
     depths = [cell.depth for cell in found.rows[2].cells]
@@ -54,22 +62,22 @@ def test_cells_say_how_much_is_lost_where() -> None:
 
 
 def test_experts_are_cells_of_their_block() -> None:
-    found = expert_map(LANGUAGE)
-    assert found is not None and [cell.text for cell in found.rows[0].cells] == ["10", "20"]
+    blocks = expert_map(LANGUAGE)
+    found, (table, routers) = drawn(blocks), tables_of(blocks)
+    assert [cell.text for cell in found.rows[0].cells] == ["10", "20"]
     assert found.rows[0].cells[0].tip == "model.layers.0, expert 0: 10.0 dB, 75.0 % of the choices"
-    assert found.rows[1].cells[1].shown == "not measured" and found.rows[1].more == ("90.0 %", "4.0 %")
-    rows = list(worst_experts(LANGUAGE))
-    assert rows[0][3:] == ("0: 10.0 dB", "1: 25.0 % of the choices")
+    assert shown(table)[1][2] == "-" and shown(routers)[1][1:3] == ("90.0 %", "4.0 %")
+    assert shown(routers)[0][3:] == ("0: 10.0 dB", "1: 25.0 % of the choices")
 
 
 def test_nothing_is_drawn_of_what_was_not_measured() -> None:
     empty = LanguageFacts(texts=1, blocks=(BlockFacts(name="h.0"),))
-    assert position_map(empty) is None and expert_map(empty) is None and texts_box(empty) is None
+    assert position_map(empty) == expert_map(empty) == texts_blocks(empty) == []
 
 
 def test_many_texts_are_as_many_bars_as_fit() -> None:
-    found = texts_box(LanguageFacts(kl_by_text=tuple(float(k) for k in range(1, 1001))))
-    assert found is not None and len(found.bars) == 200
+    found = drawn(texts_blocks(LanguageFacts(kl_by_text=tuple(float(k) for k in range(1, 1001)))))
+    assert len(found.bars) == 200
     heights = [height for _, height in found.bars]
     assert heights == sorted(heights, reverse=True) and heights[0] == found.size[1]
     assert found.summary == "1000 texts: 1 … 1000 nats per token, median 500"
@@ -88,16 +96,16 @@ def test_maps_are_sound_drawings_whatever_was_measured(noises: list[list[float |
         kl_by_position=tuple(noises[0]),
         blocks=tuple(block(k, tuple(row)) for k, row in enumerate(noises)),
     )
-    found = position_map(language)
-    assert found is not None
+    found = drawn(position_map(language))
     for row in found.rows:
         assert len(row.cells) == columns and all(0 <= cell.depth <= 1 for cell in row.cells)
         assert row.y + found.height <= found.whole[1] and row.cells[-1].x + found.width <= found.whole[0]
 
 
 def test_drawings_are_escaped_and_parse() -> None:
-    module = html_environment().get_template("_language.html").module
-    for made in (module.heat_map(position_map(LANGUAGE), "Block"), module.texts_chart(texts_box(LANGUAGE))):
-        drawing = re.search(r"<svg.*?</svg>", str(made), re.DOTALL)
+    render = html_environment().get_template("_blocks.html").module.blocks
+    for made in (position_map(LANGUAGE), texts_blocks(LANGUAGE)):
+        text = str(render(made, False))
+        drawing = re.search(r"<svg.*?</svg>", text, re.DOTALL)
         assert drawing is not None and ElementTree.fromstring(drawing[0]).findall(".//rect")
-        assert "<b>so" not in str(made)
+        assert "<b>so" not in text

@@ -136,7 +136,7 @@ def test_names_of_a_layer_are_whole(inspection: Inspection) -> None:
 
 def test_data_sets_stand_side_by_side(inspection: Inspection) -> None:
     lines = list(data_lines(inspection))
-    assert lines[1].split() == ["representative", "validation"]
+    assert lines[1].split() == ["fact", "representative", "validation"]
     assert next(line.split() for line in lines if line.startswith("samples")) == ["samples", "160", "512"]
     assert max(map(len, lines)) <= 100
 

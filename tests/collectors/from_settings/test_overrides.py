@@ -14,7 +14,7 @@ from quantmedic.engine.case.facts import OverrideFacts
 from quantmedic.engine.case.records import Case
 from quantmedic.reports.context import build_context
 from quantmedic.reports.markdown import render_markdown
-from quantmedic.reports.sections.asked import asked_box
+from quantmedic.reports.sections.asked import asked_lines, told_text
 
 DATA = random(3, 32, 3, 8, 8)
 
@@ -124,22 +124,22 @@ def test_the_report_shows_what_was_asked_beside_what_is_there(tmp_path: Path) ->
     asked = {"nodes_to_exclude": ["/body/conv0/Conv", "act1"], "extra_options": {"TensorQuantOverrides": own}}
     done = static(network(), {"image": DATA}, tmp_path, nodes_to_exclude=["/body/conv0/Conv"])
     case = held(save_pair(tmp_path, network(), done), tmp_path, of_ort(**asked))
-    box = asked_box(quantmedic.judge(case).layers)
-    rows = {line.name: (line.asked, line.shown, line.differs) for line in box.lines}
-    assert box.told == "of 2 comparable layers, 1 with another setting than requested" and box.more == 0
+    lines = asked_lines(quantmedic.judge(case).layers)
+    rows = {line.name: (line.asked, line.shown, line.differs) for line in lines}
+    assert told_text(lines) == "of 2 comparable layers, 1 with another setting than requested"
     assert next(iter(rows.values())) == ("output of 16 bits", "output of 8 bits", True)
     assert rows["/body/conv0/Conv"] == ("weights in float", "weights in float", False)
-    assert {line.origin for line in box.lines} == {"config.json"}
-    assert all("--device-tensors" in line.device for line in box.lines)
+    assert {line.origin for line in lines} == {"config.json"}
+    assert all("--device-tensors" in line.device for line in lines)
 
 
 def test_recorded_ranges_stand_beside_those_of_the_model(plain: tuple[Path, Path], tmp_path: Path) -> None:
     own = {"pooled": [{"rmin": -1.0, "rmax": 3.0}]}
     diagnosis = quantmedic.judge(held(plain, tmp_path, of_ort(extra_options={"TensorQuantOverrides": own})))
-    (line,) = asked_box(diagnosis.layers).lines
+    (line,) = asked_lines(diagnosis.layers)
     assert line.asked == "range -1 … 3" and line.shown.endswith(" times as wide") and line.differs
     markdown = render_markdown(build_context(diagnosis, {}))
-    assert "the model shows; of 1 comparable layer, 1 with another setting than requested:" in markdown
+    assert "Of 1 comparable layer, 1 with another setting than requested." in markdown
     assert f"| {line.asked} | **{line.shown}** |" in markdown
 
 

@@ -17,7 +17,7 @@ from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.errors import DataError
 from quantmedic.reports.context import build_context
 from quantmedic.reports.markdown import render_markdown
-from quantmedic.reports.sections.asked import asked_box
+from quantmedic.reports.sections.asked import asked_lines, told_text
 
 CONV, ACT, HEAD = "/body/Conv", "/body/Relu", "/head/Gemm"
 
@@ -168,7 +168,7 @@ def test_an_engine_that_does_what_the_model_says(cases: dict[str, Path], tmp_pat
 def test_layers_that_run_in_another_type(cases: dict[str, Path], tmp_path: Path) -> None:
     diagnosis = diagnosed(cases["whole"], tmp_path, QUIET, kernel("__myl_fc", "Half", nodes=(HEAD,)))
     assert rules_of(diagnosis) == {"R012"}
-    first = asked_box(diagnosis.layers).lines[0]
+    first = asked_lines(diagnosis.layers)[0]
     assert (first.name, first.device, first.departs) == (HEAD, "in half", True)
     assert "in half" in render_markdown(build_context(diagnosis, {}))
     quantized = kernel("__myl_fc", "Half", "sm80_xmma_gemm_i8i8_i8i32_f32_tn", nodes=(HEAD,))
@@ -179,7 +179,7 @@ def test_layers_that_run_in_another_type(cases: dict[str, Path], tmp_path: Path)
     ]
     whole = diagnosed(cases["whole"], tmp_path, *floats)
     assert rules_of(whole) == {"R014"}
-    told = asked_box(whole.layers).told
+    told = told_text(asked_lines(whole.layers))
     assert "no request can be compared" in told and "the device computes 2 in another type" in told
 
 

@@ -1,0 +1,143 @@
+"""Blocks as Markdown, and what Markdown has to be kept from."""
+
+import re
+from collections.abc import Iterable
+from urllib.parse import quote
+
+from quantmedic.reports.blocks import (
+    Beside,
+    Block,
+    Bullets,
+    Cell,
+    Code,
+    Column,
+    Details,
+    Figure,
+    Heading,
+    Inline,
+    Panel,
+    Paragraph,
+    Pictures,
+    Section,
+    Span,
+    Table,
+    Tool,
+    capitalized,
+    cell_text,
+)
+from quantmedic.reports.charts.frame import Drawing
+from quantmedic.reports.text import visible
+
+PLAIN_CODE = re.compile(r"[\w./:\[\](){}=+,#%@\- ]+", re.ASCII)
+#: What hosts of repositories link by themselves: people, issues and addresses.
+REFERENCE = re.compile(r"@(?=\w)|#(?=\d)|:(?=//)|(?<=\bwww)\.", re.IGNORECASE)
+MARKUP = re.compile(r"([\\`*\[\]|~$]|(?<![^\W_])_|_(?![^\W_]))")
+MARKS = {"strong": "**", "flag": "**", "struck": "~~"}
+
+
+class Safe(str):
+    """Markdown that is written as it is."""
+
+
+def section_markdown(section: Section) -> Safe:
+    """A part of a report."""
+    return Safe(f"## {inline_markdown(capitalized(section.title))}\n\n{blocks_markdown(section.blocks)}\n")
+
+
+def blocks_markdown(blocks: Iterable[Block]) -> Safe:
+    """Blocks one below the other."""
+    return Safe("\n\n".join(text for block in blocks if (text := _block_markdown(block))))
+
+
+def _block_markdown(block: Block) -> str:
+    match block:
+        case Paragraph():
+            return inline_markdown(block.text)
+        case Bullets():
+            marks = [f"{place}." if block.ordered else "-" for place in range(1, len(block.items) + 1)]
+            return "\n".join(f"{m} {inline_markdown(item)}" for m, item in zip(marks, block.items, strict=True))
+        case Heading():
+            return f"### {inline_markdown(capitalized(block.text))}"
+        case Code():
+            return code_fence(block.text)
+        case Table():
+            return _table_markdown(block)
+        case Figure():
+            return figure_markdown(block.chart)
+        case Details():
+            return f"{inline_markdown(capitalized(block.summary))}:\n\n{blocks_markdown(block.blocks)}"
+        case Panel() | Tool():
+            return blocks_markdown(block.blocks)
+        case Beside():
+            return blocks_markdown(block for part in block.parts for block in part)
+        case Pictures():
+            return f"![{_escaped_markdown(block.alt)}]({quote(block.file)})"
+    return ""
+
+
+def _table_markdown(table: Table) -> str:
+    heads = [inline_markdown(column.head) for column in table.columns]
+    rules = ["--:" if column.is_number else "---" for column in table.columns]
+    rows = [
+        " | ".join(_cell_markdown(cell, column) for cell, column in zip(row, table.columns, strict=True))
+        for row in table.rows
+    ]
+    return "\n".join([f"| {' | '.join(heads)} |", f"|{'|'.join(rules)}|", *(f"| {row} |" for row in rows)])
+
+
+def _cell_markdown(cell: Cell, column: Column) -> str:
+    shown = cell_text(cell, column)
+    if shown is None:
+        return "–"
+    return code_span(shown) if column.look == "name" and isinstance(shown, str) else inline_markdown(shown)
+
+
+def figure_markdown(chart: Drawing) -> Safe:
+    """A graph beside the report with its words, or why there is none."""
+    if chart.note:
+        return Safe(f"{_escaped_markdown(chart.title)}: {_escaped_markdown(chart.note)}.")
+    picture = f"![{_escaped_markdown(chart.summary)}](graphs/{quote(chart.stem)}.svg)"
+    return Safe(f"{picture}\n\n{_escaped_markdown(chart.words)}" if chart.words else picture)
+
+
+def inline_markdown(text: Inline) -> Safe:
+    """Text with its marks and links; what leads to a place of the page is plain here."""
+    if isinstance(text, str):
+        return text if isinstance(text, Safe) else _escaped_markdown(text)
+    if not isinstance(text, Span):
+        return Safe("".join(map(inline_markdown, text)))
+    if not text.text or text.look == "hint":
+        return Safe("")
+    shown = code_span(text.text) if text.look in ("code", "name") else _escaped_markdown(text.text)
+    if text.target and not text.target.startswith("#"):
+        page = ".md" if text.target.startswith("manual/") else ""
+        return Safe(f"[{shown}]({quote(text.target)}{page})")
+    if text.look.startswith("chip"):
+        return Safe(f"({shown})")
+    mark = MARKS.get(text.look, "")
+    return Safe(f"; {shown}" if text.look == "note" else f"{mark}{shown}{mark}")
+
+
+def escape_markdown(value: object) -> object:
+    """Text that Markdown shows literally, on one line, also inside a table cell, and that nobody is notified of."""
+    if not isinstance(value, str) or isinstance(value, Safe):
+        return value
+    return _escaped_markdown(value)
+
+
+def _escaped_markdown(value: str) -> Safe:
+    text = visible(value).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return Safe(REFERENCE.sub(r"\g<0>&#8203;", MARKUP.sub(r"\\\1", text)))
+
+
+def code_span(value: str) -> Safe:
+    """A name as code where that needs no escaping, else as escaped text."""
+    return Safe(f"`{value}`") if PLAIN_CODE.fullmatch(value) and value.strip() else _escaped_markdown(value)
+
+
+def code_fence(value: str) -> Safe:
+    """Text as a fenced block whose fence does not occur in it."""
+    longest = max((len(run) for run in re.findall(r"`+", value)), default=0)
+    fence = "`" * max(3, longest + 1)
+    lines = [fence, *(visible(line) for line in value.splitlines()), fence]
+    return Safe("\n".join(lines))
