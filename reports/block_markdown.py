@@ -12,6 +12,7 @@ from quantmedic.reports.blocks import (
     Code,
     Column,
     Details,
+    Document,
     Figure,
     Heading,
     Inline,
@@ -26,7 +27,7 @@ from quantmedic.reports.blocks import (
     cell_text,
 )
 from quantmedic.reports.charts.frame import Drawing
-from quantmedic.reports.text import visible
+from quantmedic.reports.text import capital, visible
 
 PLAIN_CODE = re.compile(r"[\w./:\[\](){}=+,#%@\- ]+", re.ASCII)
 #: What hosts of repositories link by themselves: people, issues and addresses.
@@ -39,17 +40,33 @@ class Safe(str):
     """Markdown that is written as it is."""
 
 
-def section_markdown(section: Section) -> Safe:
-    """A part of a report."""
-    return Safe(f"## {inline_markdown(capitalized(section.title))}\n\n{blocks_markdown(section.blocks)}\n")
+#: Where the graphs of a report lie beside it.
+GRAPHS = "graphs/"
 
 
-def blocks_markdown(blocks: Iterable[Block]) -> Safe:
+def document_markdown(document: Document, *, pictures: bool = True) -> str:
+    """A document of its own; with ``pictures`` it shows the graphs beside it."""
+    word = f"{document.word.upper()}: " if document.word else f"{capital(document.kind)} of "
+    parts = [f"# {_escaped_markdown(word + document.title)}"]
+    parts += ["\n".join(f"- {_escaped_markdown(fact)}" for fact in document.facts)]
+    parts += [f"> notice: {_escaped_markdown(notice)}" for notice in document.notices]
+    parts += [section_markdown(section, "" if pictures else None).rstrip() for section in document.sections]
+    parts.append(f"{capital(document.reading)}: `quantmedic explain {document.page}`")
+    return "\n\n".join(parts) + "\n"
+
+
+def section_markdown(section: Section, graphs: str | None = GRAPHS) -> Safe:
+    """A part of a report; ``graphs``: folder of its graphs, None where they are not at hand."""
+    head = f"## {inline_markdown(capitalized(section.title))}\n\n" if section.title else ""
+    return Safe(f"{head}{blocks_markdown(section.blocks, graphs)}\n")
+
+
+def blocks_markdown(blocks: Iterable[Block], graphs: str | None = GRAPHS) -> Safe:
     """Blocks one below the other."""
-    return Safe("\n\n".join(text for block in blocks if (text := _block_markdown(block))))
+    return Safe("\n\n".join(text for block in blocks if (text := _block_markdown(block, graphs))))
 
 
-def _block_markdown(block: Block) -> str:
+def _block_markdown(block: Block, graphs: str | None) -> str:
     match block:
         case Paragraph():
             return inline_markdown(block.text)
@@ -63,13 +80,13 @@ def _block_markdown(block: Block) -> str:
         case Table():
             return _table_markdown(block)
         case Figure():
-            return figure_markdown(block.chart)
+            return figure_markdown(block.chart, graphs) if graphs is not None else ""
         case Details():
-            return f"{inline_markdown(capitalized(block.summary))}:\n\n{blocks_markdown(block.blocks)}"
+            return f"{inline_markdown(capitalized(block.summary))}:\n\n{blocks_markdown(block.blocks, graphs)}"
         case Panel() | Tool():
-            return blocks_markdown(block.blocks)
+            return blocks_markdown(block.blocks, graphs)
         case Beside():
-            return blocks_markdown(block for part in block.parts for block in part)
+            return blocks_markdown((inner for part in block.parts for inner in part), graphs)
         case Pictures():
             return f"![{_escaped_markdown(block.alt)}]({quote(block.file)})"
     return ""
@@ -92,11 +109,11 @@ def _cell_markdown(cell: Cell, column: Column) -> str:
     return code_span(shown) if column.look == "name" and isinstance(shown, str) else inline_markdown(shown)
 
 
-def figure_markdown(chart: Drawing) -> Safe:
+def figure_markdown(chart: Drawing, graphs: str = GRAPHS) -> Safe:
     """A graph beside the report with its words, or why there is none."""
     if chart.note:
         return Safe(f"{_escaped_markdown(chart.title)}: {_escaped_markdown(chart.note)}.")
-    picture = f"![{_escaped_markdown(chart.summary)}](graphs/{quote(chart.stem)}.svg)"
+    picture = f"![{_escaped_markdown(chart.summary)}]({graphs}{quote(chart.stem)}.svg)"
     return Safe(f"{picture}\n\n{_escaped_markdown(chart.words)}" if chart.words else picture)
 
 

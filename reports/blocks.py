@@ -192,6 +192,22 @@ class Section:
     blocks: Annotated[Sequence[Block], "the content"]
 
 
+@dataclass(frozen=True)
+class Document:
+    """A report of its own, beside that of a diagnosis: a comparison, or what a search has found."""
+
+    kind: Annotated[str, "what kind of report it is"]
+    title: Annotated[str, "what it is about"]
+    word: Annotated[str, "the answer in one word; empty where there is none"]
+    look: Annotated[str, "verdict of a report whose look the word has"]
+    facts: Annotated[Sequence[str], "what the answer rests on, or what was searched, as phrases"]
+    notices: Annotated[Sequence[str], "why figures may mislead, as phrases"]
+    sections: Annotated[Sequence[Section], "what was found"]
+    reading: Annotated[str, "what the manual page says"]
+    page: Annotated[str, "name of the manual page"]
+    start: Annotated[str, "anchor of what most readers want first"] = "part-1"
+
+
 def make_table(
     label: str,
     records: Iterable[Record],

@@ -7,8 +7,9 @@ from quantmedic.engine.errors import QuantmedicError
 from quantmedic.engine.versus.side_by_side import ComparisonReport
 from quantmedic.reports.charts.comparison import compare_chart
 from quantmedic.reports.machines.records import record_json
-from quantmedic.reports.markdown import comparison_markdown
-from quantmedic.reports.page.records import comparison_page
+from quantmedic.reports.markdown import document_markdown
+from quantmedic.reports.page.records import document_page
+from quantmedic.reports.sections.comparison import compare_document
 from quantmedic.reports.templating import svg
 from quantmedic.reports.terminal.compare import render_comparison
 
@@ -16,6 +17,17 @@ FORMATS = ("html", "markdown", "json", "text")
 Record = TypeVar("Record")
 #: Files by name of one format of a record.
 Writer = Callable[[Record], dict[str, str]]
+
+
+def comparison_page(record: ComparisonReport) -> str:
+    """``compare.html``."""
+    return document_page(compare_document(record), record.quantmedic_version)
+
+
+def comparison_markdown(record: ComparisonReport, *, picture: bool = False) -> str:
+    """``compare.md``; with ``picture`` it shows the graph beside it."""
+    return document_markdown(compare_document(record), pictures=picture)
+
 
 COMPARISON_WRITERS: Mapping[str, Writer[ComparisonReport]] = {
     "html": lambda record: {"compare.html": comparison_page(record)},

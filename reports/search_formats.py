@@ -11,14 +11,17 @@ from quantmedic.engine.contract.searches import (
     SensitivityRecord,
 )
 from quantmedic.engine.errors import QuantmedicError
-from quantmedic.reports.charts.frame import INLINE_PALETTE
+from quantmedic.reports.blocks import Document, Figure
 from quantmedic.reports.machines.records import record_json
 from quantmedic.reports.machines.spreadsheets import debugger_csv, sensitivity_csv
+from quantmedic.reports.markdown import document_markdown
+from quantmedic.reports.page.records import document_page
 from quantmedic.reports.sections.prescription import layer_files
-from quantmedic.reports.sections.search_view import BRIEF_ROWS, SearchPart, SearchView, search_view
-from quantmedic.reports.templating import html_environment, markdown_environment, svg
-from quantmedic.reports.terminal.lines import aligned_rows, terminal_text, wrap_line
-from quantmedic.reports.text import inert_json, visible
+from quantmedic.reports.sections.search_view import BRIEF_ROWS, search_document
+from quantmedic.reports.templating import svg
+from quantmedic.reports.terminal.block_lines import section_lines
+from quantmedic.reports.terminal.lines import terminal_text, wrap_line
+from quantmedic.reports.text import inert_json
 
 #: Rows of tables that hold all of them.
 ALL_ROWS = 1 << 30
@@ -26,42 +29,28 @@ ALL_ROWS = 1 << 30
 
 def render_search(record: SearchRecord, *, verbose: bool = False, ascii_only: bool = False) -> str:
     """Text for the terminal: the leading layers, or all."""
-    view = search_view(record, rows=ALL_ROWS if verbose else BRIEF_ROWS, brief=True)
-    return terminal_text(_lines(view), ascii_only=ascii_only)
+    document = search_document(record, rows=ALL_ROWS if verbose else BRIEF_ROWS, brief=True)
+    return terminal_text(_lines(document), ascii_only=ascii_only)
 
 
-def _lines(view: SearchView) -> Iterator[str]:
-    yield f"{view.kind.upper()}  {view.model}"
-    for said in (*view.facts, *(f"warning: {warning}" for warning in view.warnings)):
+def _lines(document: Document) -> Iterator[str]:
+    yield f"{document.kind.upper()}  {document.title}"
+    for said in (*document.facts, *(f"warning: {warning}" for warning in document.notices)):
         yield from wrap_line(said, indent=2)
-    for part in view.parts:
-        yield ""
-        yield from _part_lines(part)
+    for section in document.sections:
+        yield from section_lines(section)
     yield ""
-    yield f"{view.reading}: quantmedic explain {view.page}"
-
-
-def _part_lines(part: SearchPart) -> Iterator[str]:
-    if part.title:
-        yield from wrap_line(f"{part.title}:" if part.code else part.title)
-    for said in part.said:
-        yield from wrap_line(said)
-    if part.table is not None:
-        yield from aligned_rows([part.table.heads, *part.table.rows], part.table.words)
-    yield from (f"  {visible(line)}".rstrip() for line in part.code.splitlines())
-    for note in part.notes:
-        yield from wrap_line(note, indent=2 if part.code else 1)
+    yield f"{document.reading}: quantmedic explain {document.page}"
 
 
 def search_markdown(record: SearchRecord) -> str:
     """A document for tickets and pull requests; it shows the graph beside it."""
-    return markdown_environment().get_template("search.md").render(record=search_view(record))
+    return document_markdown(search_document(record))
 
 
 def search_page(record: SearchRecord) -> str:
     """A page that opens from a file, loads nothing and runs nothing."""
-    template = html_environment().get_template("search.html")
-    return template.render(record=search_view(record, rows=ALL_ROWS), palette=INLINE_PALETTE, script_hashes=[])
+    return document_page(search_document(record, rows=ALL_ROWS))
 
 
 def search_json(record: SearchRecord) -> str:
@@ -79,8 +68,8 @@ def _search_csv(record: SearchRecord) -> dict[str, str]:
 
 
 def _search_svg(record: SearchRecord) -> dict[str, str]:
-    chart = search_view(record).chart
-    return {} if chart is None else {f"{chart.stem}.svg": svg(chart)}
+    blocks = (block for section in search_document(record).sections for block in section.blocks)
+    return {f"{block.chart.stem}.svg": svg(block.chart) for block in blocks if isinstance(block, Figure)}
 
 
 #: Files by name of one format.

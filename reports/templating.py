@@ -42,7 +42,6 @@ OTHER_VARIABLES = {
     "body": "page.html: the page as HTML",
     "care": "check.md: exemptions that somebody should look at",
     "chart": "graphs: the geometry to draw",
-    "drawing": "compare.html: the graph as SVG",
     "found": "check.md: findings to look at",
     "heading": "check.md: what these findings are",
     "licenses": "index.html: licences of the libraries inside the page",
@@ -50,8 +49,7 @@ OTHER_VARIABLES = {
     "marker": "check.md: name of the model, as the hidden first line has it",
     "pictures": "index.html: a picture of each cause that has one, by its code",
     "palette": "graphs and pages: a colour for paper, ink, muted, grid, series, local and flag",
-    "picture": "compare.md: the graph lies beside it",
-    "record": "search.md and search.html: a SearchView; compare.md and compare.html: a CompareContext",
+    "record": "document.html: a Document",
     "program": "index.html: the page's program",
     "report": "page.html: link to the report, empty where there is none",
     "script_hashes": "pages: what the Content Security Policy lets run",
@@ -62,6 +60,7 @@ OTHER_VARIABLES = {
     "theme": "index.html: the script that sets the theme before the first paint",
     "tool_style": "index.html: styles of the page's tools",
     "versions": "check.md: versions and policy that gave these figures",
+    "version": "document.html: version of quantmedic that measured it; may be empty",
     "worker": "index.html: the program of the graph's worker, compressed",
 }
 

@@ -1,18 +1,19 @@
 """What changed between two cases: causes by what became of them, layers by their gain, settings and remedies."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Annotated
 
-from quantmedic.engine.contract.previous_report import Changed, SettingChange, Tried
+from quantmedic.engine.contract.previous_report import Changed, Tried
 from quantmedic.engine.diagnosis.headline import SHIFT_DB, is_beyond
 from quantmedic.engine.versus.cause_changes import CauseChange, Status, SubjectChange
 from quantmedic.engine.versus.side_by_side import ComparisonReport, LayerChange
+from quantmedic.reports.blocks import Block, Cell, Column, Heading, Inline, Paragraph, Span, Table, make_table
 from quantmedic.reports.charts.comparison import Level, largest, levels
 from quantmedic.reports.sections.previous import PLURALS
 from quantmedic.reports.text import capital, count, level, measure, name, number, percent, visible
 
 NAMES_SHOWN, NAME_LIMIT = 3, 40
+#: In front of what stands below a cause.
+BELOW = "└ "
 TITLES: dict[Status, str] = {
     "new": "broke: new",
     "worse": "broke: worse",
@@ -39,114 +40,75 @@ LABELS = {
 }
 
 
-@dataclass(frozen=True)
-class SubjectLine:
-    """One layer, tensor or data set of a cause."""
+def cause_blocks(record: ComparisonReport, subjects: int | None, quiet: bool) -> list[Block]:
+    """Causes by what became of them.
 
-    subject: Annotated[str, "its name"]
-    status: Annotated[str, "what became of it"]
-    before: Annotated[str, "headline fact before"]
-    after: Annotated[str, "headline fact after"]
-    look: Annotated[str, "good, bad or empty"]
-
-
-@dataclass(frozen=True)
-class CauseLine:
-    """What became of one cause."""
-
-    code: Annotated[str, "the first of its rules"]
-    cause: Annotated[str, "its name"]
-    status: Annotated[str, "what became of it"]
-    severity: Annotated[str, "severity before and after, one where they are equal"]
-    fact: Annotated[str, "headline fact; empty where it has none"]
-    before: Annotated[str, "its worst value before"]
-    after: Annotated[str, "its worst value after"]
-    limit: Annotated[str, "comparison and threshold"]
-    found: Annotated[str, "on how many subjects it was found"]
-    note: Annotated[str, "what explains it, or what lacks to judge it; empty else"]
-    subjects: Annotated[tuple[SubjectLine, ...], "the subjects shown"]
-    more: Annotated[int, "subjects that are only in compare.json"]
-    look: Annotated[str, "good, bad or empty"]
+    Args:
+        record: What was compared.
+        subjects: So many subjects of each are shown at most; None: all.
+        quiet: Those to which nothing happened are left out.
+    """
+    blocks: list[Block] = []
+    for status, title in TITLES.items():
+        found = [cause for cause in record.causes if cause.status == status]
+        if found and not (quiet and status == "unchanged"):
+            blocks += [Heading(f"{title} ({len(found)})"), _cause_table(title, found, subjects)]
+    return blocks
 
 
-@dataclass(frozen=True)
-class CauseGroup:
-    """Causes with the same fate."""
-
-    title: Annotated[str, "what became of them"]
-    causes: Annotated[tuple[CauseLine, ...], "the causes"]
-    look: Annotated[str, "good, bad or empty"]
-    quiet: Annotated[bool, "nothing happened to them"]
-
-
-@dataclass(frozen=True)
-class LayerLine:
-    """One layer whose error changed."""
-
-    index: Annotated[int, "topological index in the second case"]
-    layer: Annotated[str, "its name"]
-    was: Annotated[str, "its name in the first case, where that is another"]
-    op_type: Annotated[str, "operator type"]
-    before: Annotated[str, "SQNR in dB before"]
-    after: Annotated[str, "the same after"]
-    gain: Annotated[str, "its change"]
-    note: Annotated[str, "bits that changed, and thresholds that were crossed"]
+def _cause_table(title: str, causes: Sequence[CauseChange], subjects: int | None) -> Table:
+    """Each cause, and below it the subjects that it was found on, where there are several."""
+    columns = [
+        Column("cause"),
+        Column("status"),
+        Column("severity"),
+        Column("headline fact"),
+        Column("before", "num"),
+        Column("after", "num"),
+        Column("threshold", "num"),
+        Column("found"),
+    ]
+    rows: list[Sequence[Cell]] = []
+    for cause in causes:
+        rows.append(_cause_row(cause))
+        if len(cause.subjects) > 1 and cause.status != "unchanged":
+            rows += [_subject_row(subject, cause) for subject in cause.subjects[:subjects]]
+            more = len(cause.subjects) - len(cause.subjects[:subjects])
+            rows += [(f"{BELOW}{more} more in compare.json", *[""] * 7)] if more else []
+    return Table(f"Causes, {title}", columns, rows, "causes")
 
 
-@dataclass(frozen=True)
-class LayerGroup:
-    """Layers that changed one way, the largest change first."""
-
-    title: Annotated[str, "which way, and how many"]
-    rows: Annotated[tuple[LayerLine, ...], "the layers shown"]
-    left_out: Annotated[int, "layers that are only in compare.json"]
-    look: Annotated[str, "good or bad"]
-
-
-@dataclass(frozen=True)
-class ChangeLine:
-    """One setting that changed."""
-
-    setting: Annotated[str, "what was set"]
-    where: Annotated[str, "on how many layers, activations or data sets; or model, run, rules"]
-    example: Annotated[str, "the first of them; empty for the model itself"]
-    before: Annotated[str, "value before"]
-    after: Annotated[str, "value after"]
-
-
-def cause_groups(record: ComparisonReport, subjects: int | None) -> tuple[CauseGroup, ...]:
-    """Causes by what became of them; ``subjects`` limits how many are shown of each, None shows all."""
-    return tuple(
-        CauseGroup(
-            title=title,
-            causes=tuple(_cause_line(cause, subjects) for cause in record.causes if cause.status == status),
-            look=LOOKS.get(status, ""),
-            quiet=status == "unchanged",
-        )
-        for status, title in TITLES.items()
-        if any(cause.status == status for cause in record.causes)
-    )
-
-
-def _cause_line(cause: CauseChange, subjects: int | None) -> CauseLine:
+def _cause_row(cause: CauseChange) -> Sequence[Cell]:
     severities = dict.fromkeys(s for s in (cause.severity_before, cause.severity_after) if s is not None)
     compared = {"gt": ">", "ge": "≥", "lt": "<", "le": "≤"}.get(cause.comparison or "", "")
-    shown = cause.subjects[:subjects]
-    return CauseLine(
-        code=visible(cause.rules[0]) if cause.rules else "?",
-        cause=name(cause.name or cause.cause),
-        status=cause.status.replace("-", " "),
-        severity=" → ".join(severities),
-        fact=name(cause.fact) if cause.fact is not None else "",
-        before=measure(cause.before, cause.unit),
-        after=measure(cause.after, cause.unit),
-        limit=f"{compared} {measure(cause.threshold, cause.unit)}" if compared else "",
-        found=_subjects_text(cause),
-        note=_cause_note(cause),
-        subjects=tuple(_subject_line(subject, cause) for subject in shown),
-        more=len(cause.subjects) - len(shown),
-        look=LOOKS.get(cause.status, ""),
+    called = f"{cause.rules[0] if cause.rules else '?'} {name(cause.name or cause.cause)}"
+    return (
+        [called, Span(_cause_note(cause), "note")],
+        _fate_span(cause.status.replace("-", " "), LOOKS.get(cause.status, "")),
+        " → ".join(severities),
+        Span(name(cause.fact), "code") if cause.fact is not None else "",
+        *_fact_cells(cause, cause),
+        f"{compared} {measure(cause.threshold, cause.unit)}" if compared else "",
+        _subjects_text(cause),
     )
+
+
+def _subject_row(subject: SubjectChange, cause: CauseChange) -> Sequence[Cell]:
+    was = f" (was {name(subject.before_name)})" if subject.before_name is not None else ""
+    status = Span(subject.status.replace("-", " "), LOOKS.get(subject.status, ""))
+    called = [BELOW, Span(f"{name(subject.subject)}{was}", "name")]
+    return (called, status, "", "", *_fact_cells(subject, cause), "", "")
+
+
+def _fact_cells(found: CauseChange | SubjectChange, cause: CauseChange) -> tuple[str, str]:
+    """The headline fact before and after; empty where the cause has none."""
+    if cause.fact is None:
+        return "", ""
+    return measure(found.before, cause.unit), measure(found.after, cause.unit)
+
+
+def _fate_span(text: str, look: str) -> Span:
+    return Span(text, f"fate fate-{look}" if look else "fate")
 
 
 def _subjects_text(cause: CauseChange) -> str:
@@ -175,17 +137,6 @@ def _cause_note(cause: CauseChange) -> str:
     return ""
 
 
-def _subject_line(subject: SubjectChange, cause: CauseChange) -> SubjectLine:
-    was = f" (was {name(subject.before_name)})" if subject.before_name is not None else ""
-    return SubjectLine(
-        subject=f"{name(subject.subject)}{was}",
-        status=subject.status.replace("-", " "),
-        before=measure(subject.before, cause.unit),
-        after=measure(subject.after, cause.unit),
-        look=LOOKS.get(subject.status, ""),
-    )
-
-
 def match_text(record: ComparisonReport) -> str:
     """How layers were matched, as a sentence."""
     matched = record.matched
@@ -203,32 +154,40 @@ def match_text(record: ComparisonReport) -> str:
     return ", ".join(parts)
 
 
-def layer_groups(record: ComparisonReport, most: int | None) -> tuple[LayerGroup, ...]:
+def layer_blocks(record: ComparisonReport, most: int | None, measured: str) -> list[Block]:
     """Layers that got worse, then those that got better; at most ``most`` each way."""
     found = levels(record)
-    groups = []
+    blocks: list[Block] = []
     for look, colour in (("worse", "bad"), ("better", "good")):
         rows = largest(found, look)
         if rows:
-            shown = rows[:most]
             title = f"{count(len(rows), 'layer')} {look}, the largest change first"
-            lines = tuple(_layer_line(row) for row in shown)
-            groups.append(LayerGroup(title, lines, len(rows) - len(shown), colour))
-    return tuple(groups)
+            blocks += [Heading(title), _layer_table(title, rows[:most], measured, colour)]
+            left = len(rows) - len(rows[:most])
+            blocks += [Paragraph(f"{left} more are in compare.json.", "muted")] if left else []
+    return blocks
 
 
-def _layer_line(found: Level) -> LayerLine:
-    layer = found.layer
-    return LayerLine(
-        index=layer.index,
-        layer=name(layer.name),
-        was=name(layer.before_name) if layer.before_name is not None else "",
-        op_type=visible(layer.op_type, NAME_LIMIT),
-        before=level(found.before),
-        after=level(found.after),
-        gain=level(found.gain, "+"),
-        note=", ".join(_layer_notes(layer)),
+def _layer_table(title: str, rows: Sequence[Level], measured: str, look: str) -> Table:
+    return make_table(
+        title,
+        rows,
+        [
+            (Column("#", "num"), lambda row: row.layer.index),
+            (Column("layer", "name"), _layer_name),
+            (Column("operator"), lambda row: visible(row.layer.op_type, NAME_LIMIT)),
+            (Column(f"{measured} before, dB", "num", level), lambda row: row.before),
+            (Column("after", "num", level), lambda row: row.after),
+            (Column("change", "num"), lambda row: Span(level(row.gain, "+"), look)),
+            (Column("note"), lambda row: ", ".join(_layer_notes(row.layer))),
+        ],
+        "dense",
     )
+
+
+def _layer_name(row: Level) -> Inline:
+    was = row.layer.before_name
+    return [Span(name(row.layer.name), "name"), Span(f"was {name(was)}" if was is not None else "", "note")]
 
 
 def _layer_notes(layer: LayerChange) -> Iterator[str]:
@@ -247,37 +206,35 @@ def _bits_text(bits: int | None) -> str:
     return f"{bits} bit" if bits else "float"
 
 
-def setting_changes(record: ComparisonReport) -> Iterator[ChangeLine]:
-    """Settings of the model, of the measurement and of the rules that changed."""
+def setting_table(record: ComparisonReport) -> Table | None:
+    """Settings of the model, of the measurement and of the rules that changed; None where none did."""
+    rows = list(_setting_rows(record))
+    heads = ("setting", "of", "example", "before", "after")
+    columns = [Column(head, "name" if head == "example" else "") for head in heads]
+    return Table("Settings that changed", columns, rows) if rows else None
+
+
+def _setting_rows(record: ComparisonReport) -> Iterator[Sequence[Cell]]:
     for fact in record.settings:
         old, new = (_setting_value(value, fact.unit) for value in (fact.before, fact.after))
-        yield ChangeLine(fact_label(fact.fact), "model", "", old, new)
+        yield fact_label(fact.fact), "model", "", old, new
     for changed in record.changed:
         if changed.setting != SHARE_OF_SAMPLES:
-            yield from _change_lines(changed)
+            yield from _changed_rows(changed)
     for where, changes in (("measurement", record.options), ("rules", record.thresholds)):
         for change in changes:
-            yield _option_line(change, where)
+            values = (_setting_value(change.before), _setting_value(change.after))
+            yield fact_label(name(change.subject)), where, "", *values
 
 
-def _change_lines(changed: Changed) -> Iterator[ChangeLine]:
-    """One line per data set; of layers and activations one, with the first of them."""
+def _changed_rows(changed: Changed) -> Iterator[Sequence[Cell]]:
+    """One row per data set; of layers and activations one, with the first of them."""
     is_set = changed.of == "data set"
     for example in changed.examples if is_set else changed.examples[:1]:
         subject = name(example.subject)
-        yield ChangeLine(
-            visible(changed.setting),
-            f"{subject} set" if is_set else count(changed.count, changed.of, PLURALS[changed.of]),
-            "" if is_set else subject,
-            _setting_value(example.before),
-            _setting_value(example.after),
-        )
-
-
-def _option_line(change: SettingChange, where: str) -> ChangeLine:
-    return ChangeLine(
-        fact_label(name(change.subject)), where, "", _setting_value(change.before), _setting_value(change.after)
-    )
+        where = f"{subject} set" if is_set else count(changed.count, changed.of, PLURALS[changed.of])
+        values = (_setting_value(example.before), _setting_value(example.after))
+        yield changed.setting, where, "" if is_set else subject, *values
 
 
 def _setting_value(value: object, unit: str | None = None) -> str:

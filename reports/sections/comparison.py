@@ -1,8 +1,7 @@
 """Two diagnoses side by side as text: the answer in one line, both beside each other, and what changed."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Annotated
+from dataclasses import replace
 
 from quantmedic.engine.case.facts import MetricFacts, Role
 from quantmedic.engine.diagnosis.headline import is_number
@@ -11,23 +10,34 @@ from quantmedic.engine.metrics.kinds import is_share
 from quantmedic.engine.versus.cause_changes import CauseChange, FactChange
 from quantmedic.engine.versus.outcome import Direction, MetricChange, OutputChange
 from quantmedic.engine.versus.side_by_side import ComparisonReport, Side
-from quantmedic.reports.charts.comparison import CompareChart, compare_chart, is_run
+from quantmedic.reports.blocks import (
+    Block,
+    Bullets,
+    Column,
+    Document,
+    Figure,
+    Heading,
+    Inline,
+    Paragraph,
+    Section,
+    Span,
+    Table,
+)
+from quantmedic.reports.charts.comparison import compare_chart, is_run
 from quantmedic.reports.sections.changes import (
     COUNTED,
     TITLES,
-    CauseGroup,
-    ChangeLine,
-    LayerGroup,
     applied_remedies,
-    cause_groups,
+    cause_blocks,
     fact_label,
-    layer_groups,
+    layer_blocks,
     match_text,
-    setting_changes,
+    setting_table,
 )
 from quantmedic.reports.sections.proof import signed_gain
 from quantmedic.reports.text import (
     NOT_MEASURED,
+    capital,
     count,
     decibels,
     level,
@@ -44,6 +54,8 @@ from quantmedic.reports.text import (
 
 #: Layers each way and subjects of a cause that documents show.
 SHOWN_IN_DOCUMENTS, SUBJECTS_IN_DOCUMENTS = 20, 50
+#: The same in the terminal, unless all are asked for.
+SHOWN_IN_TERMINAL, SUBJECTS_IN_TERMINAL = 5, 3
 #: Verdict of a report whose look a word has.
 WORD_LOOKS = {
     "healed": "healthy",
@@ -54,73 +66,66 @@ WORD_LOOKS = {
 }
 
 
-@dataclass(frozen=True)
-class Row:
-    """One quantity of both cases."""
-
-    label: Annotated[str, "what it is"]
-    before: Annotated[str, "in the first case"]
-    after: Annotated[str, "in the second"]
-    change: Annotated[str, "how it changed, and whether that is proven; empty where nothing can be said"]
-    look: Annotated[str, "good, bad or empty"]
+#: Label, the first case, the second, and how it changed; empty where nothing can be said.
+SideRow = tuple[str, str, str, Inline]
 
 
-@dataclass(frozen=True)
-class CompareContext:
-    """All that a comparison shows."""
-
-    title: Annotated[str, "names of both quantized models"]
-    before_name: Annotated[str, "quantized model of the first case"]
-    after_name: Annotated[str, "quantized model of the second case"]
-    word: Annotated[str, "the answer in one word"]
-    look: Annotated[str, "healthy, degraded, unchanged or not-comparable: how the word is shown"]
-    answer: Annotated[str, "what the word rests on, in one line"]
-    version: Annotated[str, "version of quantmedic"]
-    notices: Annotated[tuple[str, ...], "what limits the comparison"]
-    rows: Annotated[tuple[Row, ...], "both side by side"]
-    groups: Annotated[tuple[CauseGroup, ...], "causes by what became of them"]
-    matched: Annotated[str, "how layers were matched, as a sentence"]
-    measured: Annotated[str, "what was measured of the layers"]
-    layers: Annotated[tuple[LayerGroup, ...], "layers that got worse, then better"]
-    chart: Annotated[CompareChart, "the graph"]
-    changes: Annotated[tuple[ChangeLine, ...], "settings that changed"]
-    tried: Annotated[tuple[str, ...], "what is now as remedies of the first diagnosis ask for"]
-    run: Annotated[tuple[Row, ...], "files and hashes"]
+def compare_document(record: ComparisonReport) -> Document:
+    """A comparison with as much as documents show."""
+    found = _document(record, SHOWN_IN_DOCUMENTS, SUBJECTS_IN_DOCUMENTS, brief=False)
+    run = Table("Files and hashes", _side_columns(record, "mono hash"), list(_file_rows(record)), "sides both")
+    return replace(found, sections=[*found.sections, Section("run", "Run", "Run", [run])])
 
 
-def document_context(record: ComparisonReport) -> CompareContext:
-    """A comparison as text with as much as documents show."""
-    return compare_context(record, SHOWN_IN_DOCUMENTS, SUBJECTS_IN_DOCUMENTS)
+def compare_summary(record: ComparisonReport, *, verbose: bool) -> Document:
+    """The same for the terminal, without files and hashes; whole where that is asked for."""
+    most, subjects = (None, None) if verbose else (SHOWN_IN_TERMINAL, SUBJECTS_IN_TERMINAL)
+    return _document(record, most, subjects, brief=not verbose)
 
 
-def compare_context(record: ComparisonReport, most: int | None, subjects: int | None) -> CompareContext:
-    """A comparison as text.
-
-    Args:
-        record: What was compared.
-        most: Layers to show each way; None for all.
-        subjects: Subjects to show of each cause; None for all.
-    """
+def _document(record: ComparisonReport, most: int | None, subjects: int | None, *, brief: bool) -> Document:
     names = [name(side.quantized_model) for side in (record.before, record.after)]
-    return CompareContext(
+    return Document(
+        kind="comparison",
         title=f"{names[0]} → {names[1]}",
-        before_name=names[0],
-        after_name=names[1],
         word=record.word.replace("-", " "),
         look=WORD_LOOKS.get(record.word, "not-comparable"),
-        answer=_answer(record),
-        version=visible(record.quantmedic_version),
-        notices=tuple(_limits_of_comparison(record)),
-        rows=tuple(_side_rows(record)),
-        groups=cause_groups(record, subjects),
-        matched=match_text(record),
-        measured="accumulated SQNR" if is_run(record) else "SQNR of the weights",
-        layers=layer_groups(record, most),
-        chart=compare_chart(record),
-        changes=tuple(setting_changes(record)),
-        tried=applied_remedies(record),
-        run=tuple(_file_rows(record)),
+        facts=[_answer(record)],
+        notices=list(_limits_of_comparison(record)),
+        sections=list(_sections(record, most, subjects, brief)),
+        reading="how to read it",
+        page="compare",
+        start="causes",
     )
+
+
+def _sections(record: ComparisonReport, most: int | None, subjects: int | None, brief: bool) -> Iterator[Section]:
+    beside = Table("Both cases side by side", _side_columns(record), list(_side_rows(record)), "sides both")
+    yield Section("sides", "Side by side", "Side by side", [beside])
+    none = [Paragraph("Neither diagnosis names a cause.", "muted")] if not record.causes else []
+    yield Section("causes", "Causes", "Causes", [*none, *cause_blocks(record, subjects, brief)])
+    measured = "accumulated SQNR" if is_run(record) else "SQNR of the weights"
+    matched = Paragraph(f"{capital(match_text(record))}.", "lead")
+    graph = Figure(compare_chart(record))
+    yield Section("layers", "Layers", "Layers", [matched, graph, *layer_blocks(record, most, measured)])
+    yield Section("changes", "What was changed", "What was changed", list(_change_blocks(record)))
+
+
+def _change_blocks(record: ComparisonReport) -> Iterator[Block]:
+    yield setting_table(record) or Paragraph("No setting that is measured was changed.", "muted")
+    if tried := applied_remedies(record):
+        yield Heading("what changed as remedies of the first diagnosis ask for")
+        said = (
+            "Told from the two cases: settings and ranges are now as these remedies would have them, whatever was done."
+        )
+        yield Paragraph(said, "muted")
+        yield Bullets(tried)
+
+
+def _side_columns(record: ComparisonReport, look: str = "") -> list[Column]:
+    sides = (("before", record.before), ("after", record.after))
+    heads = [Column([f"{when}: ", Span(name(side.quantized_model), "name")], look) for when, side in sides]
+    return [Column(""), *heads, Column("change")]
 
 
 def _answer(record: ComparisonReport) -> str:
@@ -255,7 +260,7 @@ def _side_verdict(side: Side) -> str:
     return verdict if side.samples else f"{verdict} (no data)"
 
 
-def _side_rows(record: ComparisonReport) -> Iterator[Row]:
+def _side_rows(record: ComparisonReport) -> Iterator[SideRow]:
     sides = (record.before, record.after)
     yield _side_row("verdict", [_side_verdict(side) for side in sides])
     if any(side.metric.quantized_value is not None for side in sides):
@@ -263,7 +268,8 @@ def _side_rows(record: ComparisonReport) -> Iterator[Row]:
     for output in record.outputs:
         label = "output SQNR" if len(record.outputs) == 1 else f"SQNR of {name(output.name)}"
         change = "" if output.gain_db is None else f"{decibels(output.gain_db, '+')}{_sample_doubt(output)}"
-        yield Row(label, decibels(output.before), decibels(output.after), change, _direction_look(output.direction))
+        shown = Span(change, _direction_look(output.direction))
+        yield label, decibels(output.before), decibels(output.after), shown
     yield from _language_rows(sides)
     if any(side.output_agreement is not None for side in sides):
         yield _side_row("same class", [_percent_or_missing(side.output_agreement) for side in sides])
@@ -279,7 +285,7 @@ def _side_rows(record: ComparisonReport) -> Iterator[Row]:
         yield _side_row(fact_label(cost.fact), values, _cost_ratio(cost))
 
 
-def _language_rows(sides: Sequence[Side]) -> Iterator[Row]:
+def _language_rows(sides: Sequence[Side]) -> Iterator[SideRow]:
     if any(side.kl_mean is not None for side in sides):
         values = [NOT_MEASURED if side.kl_mean is None else f"{number(side.kl_mean)} nats" for side in sides]
         yield _side_row("KL divergence per token", values)
@@ -287,12 +293,12 @@ def _language_rows(sides: Sequence[Side]) -> Iterator[Row]:
         yield _side_row("same token first", [_percent_or_missing(side.same_top) for side in sides])
 
 
-def _side_row(label: str, values: Sequence[str], change: str = "", look: str = "") -> Row:
+def _side_row(label: str, values: Sequence[str], change: str = "", look: str = "") -> SideRow:
     before, after = values
-    return Row(label, before, after, change, look)
+    return label, before, after, Span(change, look)
 
 
-def _metric_rows(record: ComparisonReport) -> Iterator[Row]:
+def _metric_rows(record: ComparisonReport) -> Iterator[SideRow]:
     metrics = [side.metric for side in (record.before, record.after)]
     change = record.metric
     label = metric_label(metrics[1].name or metrics[0].name)
@@ -378,7 +384,7 @@ def _cost_ratio(cost: FactChange) -> str:
     return "" if ratio == "1" else f"× {ratio}"
 
 
-def _file_rows(record: ComparisonReport) -> Iterator[Row]:
+def _file_rows(record: ComparisonReport) -> Iterator[SideRow]:
     same = {True: "the same", False: "differs", None: ""}
     sides = (record.before, record.after)
     yield _side_row("float model", [name(side.float_model) for side in sides], same[record.same_float])

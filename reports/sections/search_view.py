@@ -1,14 +1,13 @@
-"""What a search has found as text: facts, and parts with sentences, a table, code to paste and notes.
+"""What a search has found as a document: facts, and parts with sentences, a table, code to paste and notes.
 
-Console, Markdown and page show the same view; the console shows fewer rows and columns.
+Console, Markdown and page render the same document; the console shows fewer rows and columns.
 """
 
 import json
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import chain
-from typing import Annotated
 
 from quantmedic.engine.contract.searches import (
     CalibrationsRecord,
@@ -30,10 +29,25 @@ from quantmedic.engine.contract.searches import (
 from quantmedic.engine.diagnosis.prediction import FAITHFUL_DB
 from quantmedic.engine.metrics.kinds import is_share
 from quantmedic.engine.text import literal
+from quantmedic.reports.blocks import (
+    Block,
+    Bullets,
+    Cell,
+    Code,
+    Column,
+    Document,
+    Figure,
+    Paragraph,
+    Section,
+    Span,
+    Table,
+    make_table,
+)
 from quantmedic.reports.charts.layer_panels import PanelChart, debugger_chart, sensitivity_chart
 from quantmedic.reports.text import (
     NAME_LIMIT,
     NOT_MEASURED,
+    capital,
     count,
     decibels,
     level,
@@ -84,73 +98,86 @@ model = convert.mlir_quantize(calibrated, denylisted_nodes=denylisted_nodes)
 """
 
 
-@dataclass(frozen=True)
-class SearchTable:
-    """Rows of text."""
-
-    heads: Annotated[tuple[str, ...], "one per column"]
-    rows: Annotated[tuple[tuple[str, ...], ...], "one text per column"]
-    words: Annotated[tuple[int, ...], "columns of words, which stand to the left"]
-    names: Annotated[tuple[int, ...], "those of them that hold names of the network"] = ()
-    flagged: Annotated[frozenset[int], "rows that stand out"] = frozenset()
-
-
-@dataclass(frozen=True)
-class SearchPart:
-    """What belongs together."""
-
-    title: Annotated[str, "heading; empty where there is none"] = ""
-    said: Annotated[tuple[str, ...], "sentences"] = ()
-    table: Annotated[SearchTable | None, "figures"] = None
-    code: Annotated[str, "text to paste"] = ""
-    notes: Annotated[tuple[str, ...], "what is to be known of table and code"] = ()
-
-
-@dataclass(frozen=True)
-class SearchView:
-    """Everything that is shown of a search."""
-
-    kind: Annotated[str, "sensitivity, fallback, calibrations or debugger"]
-    model: Annotated[str, "name of the model"]
-    facts: Annotated[tuple[str, ...], "what was searched, on which samples"]
-    warnings: Annotated[tuple[str, ...], "why the figures may mislead"]
-    parts: Annotated[tuple[SearchPart, ...], "what was found"]
-    reading: Annotated[str, "what the manual page says"]
-    page: Annotated[str, "name of the manual page"]
-    chart: Annotated[PanelChart | None, "graph of all layers"] = None
-
-
-def search_view(record: SearchRecord, *, rows: int = DOCUMENT_ROWS, brief: bool = False) -> SearchView:
-    """A record as text.
+def search_document(record: SearchRecord, *, rows: int = DOCUMENT_ROWS, brief: bool = False) -> Document:
+    """What a search has found.
 
     Args:
         record: What was found.
         rows: Rows of a table at most, where it has one per layer.
-        brief: Only the columns that a terminal has room for.
+        brief: Only the columns that a terminal has room for, and no graph.
     """
     if isinstance(record, SensitivityRecord):
-        return _sensitivity_view(record, rows, brief)
+        return _sensitivity_document(record, rows, brief)
     if isinstance(record, FallbackRecord):
-        return _fallback_view(record)
+        return _fallback_document(record)
     if isinstance(record, CalibrationsRecord):
-        return _calibrations_view(record, brief)
+        return _calibrations_document(record, brief)
     assert isinstance(record, DebuggerRecord)
-    return _debugger_view(record, rows, brief)
+    return _debugger_document(record, rows, brief)
+
+
+def _document(
+    kind: str,
+    model: str,
+    facts: Iterable[str],
+    warnings: Iterable[str],
+    parts: Iterable[Section],
+    manual: tuple[str, str],
+    chart: PanelChart | None = None,
+) -> Document:
+    graph = [Section("graph", "", "", [Figure(chart)])] if chart is not None else []
+    numbered = (replace(part, anchor=f"part-{place}") for place, part in enumerate(parts, 1))
+    reading, page = manual
+    return Document(kind, name(model), "", "", tuple(facts), tuple(warnings), [*graph, *numbered], reading, page)
+
+
+def _part(
+    title: str = "",
+    said: Iterable[str] = (),
+    table: Table | None = None,
+    code: str = "",
+    notes: Sequence[str] = (),
+) -> Section:
+    """What belongs together: sentences, figures, text to paste, and what is to be known of both."""
+    blocks: list[Block] = [Paragraph(capital(text)) for text in said]
+    blocks += [table] if table is not None else []
+    blocks += [Code(code)] if code else []
+    blocks += [Bullets(notes)] if notes else []
+    return Section("", title, "", blocks)
+
+
+def _table(
+    label: str,
+    heads: Sequence[str],
+    rows: Iterable[Sequence[Cell]],
+    words: Collection[int],
+    names: Collection[int] = (),
+) -> Table:
+    """Rows of cells.
+
+    Args:
+        label: What it shows.
+        heads: One for each column.
+        rows: One cell for each column.
+        words: Columns of words, which stand to the left.
+        names: Those of them that hold names of the network.
+    """
+    looks = ("name" if place in names else "" if place in words else "num" for place in range(len(heads)))
+    return Table(label, [Column(head, look) for head, look in zip(heads, looks, strict=True)], list(rows))
 
 
 # --- sensitivity ---------------------------------------------------------------------------------------------------
 
 
-def _sensitivity_view(record: SensitivityRecord, rows: int, brief: bool) -> SearchView:
-    return SearchView(
-        kind="sensitivity",
-        model=name(record.quantized_model),
-        facts=tuple(_sensitivity_facts(record)),
-        warnings=tuple(_sensitivity_warnings(record)),
-        parts=tuple(_mode_part(record, mode, rows, brief) for mode in record.modes),
-        reading="what these numbers hide",
-        page="sensitivity",
-        chart=None if brief else sensitivity_chart(record),
+def _sensitivity_document(record: SensitivityRecord, rows: int, brief: bool) -> Document:
+    return _document(
+        "sensitivity",
+        record.quantized_model,
+        _sensitivity_facts(record),
+        _sensitivity_warnings(record),
+        (_mode_part(record, mode, rows, brief) for mode in record.modes),
+        ("what these numbers hide", "sensitivity"),
+        None if brief else sensitivity_chart(record),
     )
 
 
@@ -188,39 +215,32 @@ def _sensitivity_warnings(record: SensitivityRecord) -> Iterator[str]:
         yield f"left in float in every run, for their quantizers cannot be simulated: {names}"
 
 
-def _mode_part(record: SensitivityRecord, mode: Mode, most: int, brief: bool) -> SearchPart:
+def _mode_part(record: SensitivityRecord, mode: Mode, most: int, brief: bool) -> Section:
     every = record.rank_runs(mode)
     runs: Sequence[SensitivityRun] = every
     if len(every) > most:
         runs = record.leading(mode, most) if mode == "cumulative" else every[:most]
     left_out = len(every) - len(runs)
     title = f"{MODE_TITLES[mode]}: the largest steps" if mode == "cumulative" and left_out else MODE_TITLES[mode]
-    metric = metric_label(record.metric) if record.metric is not None else ""
-    wide = () if brief else ("operator",)
-    labelled = (f"{loss_word(record.higher_is_better)} in {metric} [95 %]",) if metric else ()
-    heads = ("#", "layer", *wide, "SQNR dB", SHARE_TITLES[mode], "same class", *labelled)
-    return SearchPart(
-        title=title,
-        table=SearchTable(
-            heads,
-            tuple(_run_cells(record, run, brief) for run in runs),
-            words=(*range(1, 2 + len(wide)), *((len(heads) - 1,) if labelled else ())),
-            names=tuple(range(1, 2 + len(wide))),
-        ),
-        notes=(f"{left_out} more: --verbose, or sensitivity.csv",) if left_out else (),
-    )
+    columns: list[tuple[Column, Callable[[SensitivityRun], Cell]]] = [
+        (Column("#", "num"), lambda run: run.unit),
+        (Column("layer", "name"), lambda run: record.units[run.unit].name),
+        (Column("operator", "name"), lambda run: record.units[run.unit].op_type),
+        (Column("SQNR dB", "num", level), lambda run: run.sqnr_db),
+        (Column(SHARE_TITLES[mode], "num", _tenth_percent), lambda run: run.share),
+        (Column("same class", "num", _tenth_percent), lambda run: run.agreement),
+    ]
+    if brief:
+        del columns[2]
+    if record.metric is not None:
+        head = f"{loss_word(record.higher_is_better)} in {metric_label(record.metric)} [95 %]"
+        columns.append((Column(head), lambda run: _drop_text(run, record.metric)))
+    notes = (f"{left_out} more: --verbose, or sensitivity.csv",) if left_out else ()
+    return _part(title, table=make_table(title, runs, columns), notes=notes)
 
 
-def _run_cells(record: SensitivityRecord, run: SensitivityRun, brief: bool) -> tuple[str, ...]:
-    unit = record.units[run.unit]
-    return (
-        str(run.unit),
-        *((visible(unit.name, 36),) if brief else (name(unit.name), visible(unit.op_type))),
-        level(run.sqnr_db),
-        NOT_MEASURED if run.share is None else percent(run.share, 1),
-        NOT_MEASURED if run.agreement is None else percent(run.agreement, 1),
-        *((_drop_text(run, record.metric),) if record.metric is not None else ()),
-    )
+def _tenth_percent(share: float) -> str:
+    return percent(share, 1)
 
 
 def _drop_text(outcome: Outcome, metric: str | None) -> str:
@@ -234,22 +254,21 @@ def _drop_text(outcome: Outcome, metric: str | None) -> str:
 # --- fallback ------------------------------------------------------------------------------------------------------
 
 
-def _fallback_view(record: FallbackRecord) -> SearchView:
+def _fallback_document(record: FallbackRecord) -> Document:
     parts = [
-        SearchPart(table=_fallback_table(record)) if record.layers else None,
+        _part(table=_fallback_table(record)) if record.layers else None,
         _check_part(record) if record.check is not None else None,
-        SearchPart(said=tuple(_verdict_lines(record))) if record.found else None,
-        SearchPart(said=tuple(chain(_cost_lines(record), _search_lines(record)))),
+        _part(said=_verdict_lines(record)) if record.found else None,
+        _part(said=chain(_cost_lines(record), _search_lines(record))),
         _prescription_part(record) if record.layers else None,
     ]
-    return SearchView(
-        kind="fallback",
-        model=name(record.quantized_model),
-        facts=(f"goal: {_goal_text(record)}", _search_summary(record)),
-        warnings=tuple(_fallback_warnings(record)),
-        parts=tuple(part for part in parts if part is not None),
-        reading="how the set is found, and how to read this",
-        page="fallback",
+    return _document(
+        "fallback",
+        record.quantized_model,
+        (f"goal: {_goal_text(record)}", _search_summary(record)),
+        _fallback_warnings(record),
+        filter(None, parts),
+        ("how the set is found, and how to read this", "fallback"),
     )
 
 
@@ -278,15 +297,15 @@ def _fallback_warnings(record: FallbackRecord) -> Iterator[str]:
         yield f"the set could not be tried on the model: {visible(record.check.failed, 300)}"
 
 
-def _fallback_table(record: FallbackRecord) -> SearchTable:
+def _fallback_table(record: FallbackRecord) -> Table:
     rows = []
     for place, layer in enumerate(record.layers, 1):
         readers = _list_names([visible(reader, 30) for reader in layer.readers], 1)
         rows.append((str(place), visible(layer.name, NAME_WIDTH), visible(layer.op_type, 18), readers))
-    return SearchTable(("#", "layer", "operator", "read by"), tuple(rows), words=(1, 2, 3), names=(1, 2))
+    return _table("Layers in float", ("#", "layer", "operator", "read by"), rows, words=(1, 2, 3), names=(1, 2))
 
 
-def _check_part(record: FallbackRecord) -> SearchPart:
+def _check_part(record: FallbackRecord) -> Section:
     check = record.check
     assert check is not None
     where = "the same samples as the search, for there are few" if check.shared else "not those of the search"
@@ -297,9 +316,9 @@ def _check_part(record: FallbackRecord) -> SearchPart:
     labelled = check.before.drop is not None
     heads = ("", "SQNR dB [95 %]", *(task if labelled else ("of the worst",)))
     words = (0, 1, 3) if labelled else (0, 1, 2)
-    return SearchPart(
+    return _part(
         said=(f"measured on the quantized model itself, {count(check.samples, 'sample')}, {where}",),
-        table=SearchTable(heads, tuple(rows), words=words),
+        table=_table("Measured on the quantized model", heads, rows, words),
         notes=(f"not carried out: {_list_names(check.unedited)}",) if check.unedited else (),
     )
 
@@ -364,15 +383,15 @@ def _search_lines(record: FallbackRecord) -> Iterator[str]:
         yield f"{len(record.reversals) - REVERSALS_SHOWN} more such pairs: --format json"
 
 
-def _prescription_part(record: FallbackRecord) -> SearchPart:
+def _prescription_part(record: FallbackRecord) -> Section:
     """The set in the toolchain's own form, and what the user defines for it."""
     chosen, given = record.toolchain, record.prescription
     title = name(chosen.title) if chosen is not None and chosen.name else ""
     if chosen is None or given is None or not given.configurations:
         lacking = f"{title} has no option for it" if title else "the toolchain was not recognized"
         named = f"the layers and the nodes that read them: {literal(record.nodes_to_exclude)}"
-        return SearchPart(said=(f"{lacking}: name yours with --toolchain.", named))
-    return SearchPart(
+        return _part(said=(f"{lacking}: name yours with --toolchain.", named))
+    return _part(
         title=f"for {title} ({visible(chosen.how)}; --toolchain names another)",
         code="\n".join(block.code.rstrip("\n") for block in given.configurations),
         notes=(
@@ -404,7 +423,7 @@ def _bytes_text(value: int) -> str:
 # --- calibrations --------------------------------------------------------------------------------------------------
 
 
-def _calibrations_view(record: CalibrationsRecord, brief: bool) -> SearchView:
+def _calibrations_document(record: CalibrationsRecord, brief: bool) -> Document:
     kinds = tuple(record.settings[0].choices)
     failures = tuple(
         f"{place + 1} failed: {visible(row.failed, 300)}"
@@ -415,22 +434,19 @@ def _calibrations_view(record: CalibrationsRecord, brief: bool) -> SearchView:
         f"cost: {f'{number(record.seconds)} s' if record.seconds is not None else NOT_MEASURED}",
         *(f"not judged: {name(each.title)}: {visible(each.reason)}" for each in record.unjudged),
     )
-    return SearchView(
-        kind="calibrations",
-        model=name(record.float_model),
-        facts=tuple(_calibrations_facts(record)),
-        warnings=tuple(visible(each, 400) for each in record.warnings),
-        parts=(
-            SearchPart(
-                table=_settings_table(record, kinds, brief),
-                notes=(*_legend(record), *failures),
-            ),
-            SearchPart(said=tuple(_conclusion(record))),
-            *_configuration_parts(record),
-            SearchPart(said=costs),
-        ),
-        reading="how the settings are judged, and how to read this",
-        page="calibration-search",
+    parts = (
+        _part(table=_settings_table(record, kinds, brief), notes=(*_legend(record), *failures)),
+        _part(said=_conclusion(record)),
+        *_configuration_parts(record),
+        _part(said=costs),
+    )
+    return _document(
+        "calibrations",
+        record.float_model,
+        _calibrations_facts(record),
+        (visible(each, 400) for each in record.warnings),
+        parts,
+        ("how the settings are judged, and how to read this", "calibration-search"),
     )
 
 
@@ -446,7 +462,7 @@ def _calibrations_facts(record: CalibrationsRecord) -> Iterator[str]:
         yield f"{judged}, by {metric_label(record.labelled_by)}, where the float model has {plain}"
 
 
-def _settings_table(record: CalibrationsRecord, kinds: Sequence[str], brief: bool) -> SearchTable:
+def _settings_table(record: CalibrationsRecord, kinds: Sequence[str], brief: bool) -> Table:
     unit, change = _figure_units(record)
     label = metric_label(record.labelled_by) if record.labelled_by is not None else ""
     labelled = (f"{label}{unit}",) if label else ()
@@ -456,8 +472,8 @@ def _settings_table(record: CalibrationsRecord, kinds: Sequence[str], brief: boo
         *(("same class",) if agrees else ()),
         f"behind, {change}",
     )
-    rows = tuple(_setting_cells(record, place, row, kinds, agrees) for place, row in enumerate(record.settings))
-    return SearchTable(heads, rows, words=tuple(range(1, len(heads))))
+    rows = [_setting_cells(record, place, row, kinds, agrees) for place, row in enumerate(record.settings)]
+    return _table("Settings", heads, rows, words=range(1, len(heads)))
 
 
 def _figure_units(record: CalibrationsRecord) -> tuple[str, str]:
@@ -518,7 +534,7 @@ def _conclusion(record: CalibrationsRecord) -> Iterator[str]:
     yield "its model was made by the text below, run as printed"
 
 
-def _configuration_parts(record: CalibrationsRecord) -> Iterator[SearchPart]:
+def _configuration_parts(record: CalibrationsRecord) -> Iterator[Section]:
     if record.configuration is not None:
         given = tuple(f"{user_name}: {what}" for user_name, what in record.given.items())
         yield _configuration_part(f"for {record.toolchain}", record.configuration.code, (*given, *record.notes))
@@ -528,60 +544,62 @@ def _configuration_parts(record: CalibrationsRecord) -> Iterator[SearchPart]:
         yield _configuration_part(title, other.configuration.code, (*lacking, *other.notes))
 
 
-def _configuration_part(title: str, code: str, notes: Sequence[str]) -> SearchPart:
-    return SearchPart(title=title, code=code, notes=tuple(f"note: {visible(note, 300)}" for note in notes))
+def _configuration_part(title: str, code: str, notes: Sequence[str]) -> Section:
+    return _part(title=title, code=code, notes=tuple(f"note: {visible(note, 300)}" for note in notes))
 
 
 # --- debugger ------------------------------------------------------------------------------------------------------
 
 
-def _debugger_view(record: DebuggerRecord, rows: int, brief: bool) -> SearchView:
+def _debugger_document(record: DebuggerRecord, rows: int, brief: bool) -> Document:
     measured = f"{count(len(record.layers), 'quantized operator')}, {count(record.samples, 'sample')} of"
-    return SearchView(
-        kind="debugger",
-        model=name(record.quantized_model),
-        facts=(
+    return _document(
+        "debugger",
+        record.quantized_model,
+        (
             f"{measured} {name(record.data)}: every quantized operator against its float twin, both fed with what the "
             "deployed model computed before them",
             "√mse/scale: error in steps; 0.29 is ideal rounding. range: what all codes together span",
             "a large error with an ordinary range: the grid clips too much; an ordinary error with a range far above "
             "its neighbours': the grid is too coarse",
         ),
-        warnings=(
+        (
             *(f"not measured apart from its neighbours: {name(text)}" for text in record.unmeasured),
             *map(visible, record.notices),
         ),
-        parts=(
+        (
             _layers_part(record, rows, brief),
             *_suspected_parts(record, brief),
             *((_denylists_part(record),) if record.denylists else ()),
         ),
-        reading="what these numbers are for",
-        page="debugger",
-        chart=None if brief else debugger_chart(record),
+        ("what these numbers are for", "debugger"),
+        None if brief else debugger_chart(record),
     )
 
 
-def _layers_part(record: DebuggerRecord, most: int, brief: bool) -> SearchPart:
+def _layers_part(record: DebuggerRecord, most: int, brief: bool) -> Section:
     layers, own = record.worst[:most], record.metrics[5:]
     figures = _brief_figures if brief else _all_figures
-    kept = [list(figures(layer, own)) for layer in layers]
-    heads = list(figures(record.layers[0], own)) if record.layers else []
-    suspected, more = record.suspected, len(record.layers) - len(layers)
+    heads = [key for key, _ in figures(record.layers[0], own)] if record.layers else []
+    rows: list[Sequence[Cell]]
+    rows = [(_tensor_text(layer, brief), layer.op_name, *(v for _, v in figures(layer, own))) for layer in layers]
+    flagged = frozenset(place for place, layer in enumerate(layers) if layer in record.suspected)
+    columns = [
+        Column("tensor", "name"),
+        Column("operator", "name"),
+        *(Column(head, "num", _figure) for head in heads),
+        *([Column("")] if flagged and not brief else []),
+    ]
+    if flagged and not brief:
+        marks = [Span("suspected", "flag") if place in flagged else "" for place in range(len(rows))]
+        rows = [(*row, mark) for row, mark in zip(rows, marks, strict=True)]
+    more = len(record.layers) - len(layers)
+    left = (f"{more} more (--verbose, or --output FILE)",) if more else ()
     outputs = (f"outputs: {name(metric)} {_figure(value)}" for metric, value in record.outputs.items())
-    return SearchPart(
-        title="" if brief else "layers, the largest error in steps first",
-        table=SearchTable(
-            ("tensor", "operator", *(key for key, _ in heads)),
-            tuple(
-                (_tensor_text(layer, brief), name(layer.op_name), *(_figure(value) for _, value in row))
-                for layer, row in zip(layers, kept, strict=True)
-            ),
-            words=(0, 1),
-            names=(0, 1),
-            flagged=frozenset(place for place, layer in enumerate(layers) if layer in suspected),
-        ),
-        notes=(*((f"{more} more (--verbose, or --output FILE)",) if more else ()), *outputs),
+    return _part(
+        "" if brief else "layers, the largest error in steps first",
+        table=Table("Layers", columns, rows, flagged=flagged),
+        notes=(*left, *outputs),
     )
 
 
@@ -609,10 +627,10 @@ def _tensor_text(layer: DebuggerLayer, brief: bool) -> str:
     return visible(layer.first_name, NAME_WIDTH) + (";…" if ";" in layer.tensor_name else "")
 
 
-def _suspected_parts(record: DebuggerRecord, brief: bool) -> Iterator[SearchPart]:
+def _suspected_parts(record: DebuggerRecord, brief: bool) -> Iterator[Section]:
     over = f"√mse/scale above {number(record.suspect_steps)}"
     if not record.suspected:
-        yield SearchPart(said=(f"suspected: none, no layer has {over}",))
+        yield _part(said=(f"suspected: none, no layer has {over}",))
         return
     yield _names_part(f"suspected, for {over}", [layer.tensor_name for layer in record.suspected])
     if record.first_beside:
@@ -622,7 +640,7 @@ def _suspected_parts(record: DebuggerRecord, brief: bool) -> Iterator[SearchPart
     if record.denylisted_ops:
         types = _list_text(record.denylisted_ops)
         lists.append(f"denylisted_ops = {types}  # all layers of these types are suspected")
-    yield SearchPart(
+    yield _part(
         title="as a denylist",
         code="\n".join(lists),
         notes=(
@@ -632,16 +650,16 @@ def _suspected_parts(record: DebuggerRecord, brief: bool) -> Iterator[SearchPart
         ),
     )
     if record.framework == "litert" and not brief:
-        yield SearchPart(
+        yield _part(
             title="for TensorFlow's converter",
             code=_CONVERTER,
             notes=("calibrated once and quantized for as many lists as wanted; it was not run here",),
         )
 
 
-def _names_part(title: str, names: Sequence[str]) -> SearchPart:
+def _names_part(title: str, names: Sequence[str]) -> Section:
     """Whole names, one a line."""
-    return SearchPart(title=title, code="\n".join(map(visible, names)))
+    return _part(title=title, code="\n".join(map(visible, names)))
 
 
 def _list_text(names: Sequence[str]) -> str:
@@ -649,7 +667,7 @@ def _list_text(names: Sequence[str]) -> str:
     return visible(json.dumps(names, ensure_ascii=False))
 
 
-def _denylists_part(record: DebuggerRecord) -> SearchPart:
+def _denylists_part(record: DebuggerRecord) -> Section:
     """One row per denylist: how many layers run in float, and what the model gives then."""
     metric = record.metric
     heads = (
@@ -659,10 +677,14 @@ def _denylists_part(record: DebuggerRecord) -> SearchPart:
     plain = ("float model", "0", "", "", *((metric_value(record.float_metric, metric),) if metric else ()))
     rows = (plain,) if record.float_metric is not None else ()
     litert = "note: evaluated on the ONNX translation of the LiteRT model; TensorFlow's converter was not run"
-    return SearchPart(
+    return _part(
         title=f"denylists on one calibration, {count(record.judged_samples, 'sample')}",
-        table=SearchTable(
-            heads, (*rows, *(_denylist_cells(each, metric) for each in record.denylists)), words=(0,), names=(0,)
+        table=_table(
+            "Denylists",
+            heads,
+            (*rows, *(_denylist_cells(each, metric) for each in record.denylists)),
+            words=(0,),
+            names=(0,),
         ),
         notes=(litert,) if record.framework == "litert" else (),
     )

@@ -1,26 +1,112 @@
 """Blocks as lines of the terminal."""
 
-from collections.abc import Iterator
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import zip_longest
 
-from quantmedic.reports.blocks import Cell, Column, Inline, Span, Table, cell_text
-from quantmedic.reports.terminal.lines import aligned_rows
+from quantmedic.reports.blocks import (
+    Beside,
+    Block,
+    Bullets,
+    Cell,
+    Code,
+    Column,
+    Details,
+    Heading,
+    Inline,
+    Panel,
+    Paragraph,
+    Section,
+    Span,
+    Table,
+    Tool,
+    cell_text,
+)
+from quantmedic.reports.terminal.lines import WIDTH, aligned_rows, wrap_line
 from quantmedic.reports.text import visible
 
-#: Columns that a name, and any other text, takes in a table.
-NAME_WIDTH, TEXT_WIDTH = 40, 34
+#: Columns that a name takes in a table; and what other words keep where a table is too wide.
+NAME_WIDTH, LEAST_WIDTH = 40, 12
+
+
+def section_lines(section: Section) -> Iterator[str]:
+    """A section below an empty line."""
+    yield ""
+    if section.title:
+        is_code = any(isinstance(block, Code) for block in section.blocks)
+        yield from wrap_line(f"{plain_text(section.title)}{':' if is_code else ''}")
+    yield from block_lines(section.blocks)
+
+
+def block_lines(blocks: Iterable[Block]) -> Iterator[str]:
+    """Blocks one below the other; graphs, and what only a page has room for, are left out."""
+    for block in blocks:
+        match block:
+            case Paragraph():
+                yield from wrap_line(plain_text(block.text))
+            case Bullets():
+                for item in block.items:
+                    yield from wrap_line(plain_text(item), indent=1)
+            case Heading():
+                yield ""
+                yield from wrap_line(plain_text(block.text))
+            case Code():
+                yield from (f"  {visible(line)}".rstrip() for line in block.text.splitlines())
+            case Table():
+                yield from render_table(block)
+            case Details():
+                yield from wrap_line(plain_text(block.summary))
+                yield from block_lines(block.blocks)
+            case Panel() | Tool():
+                yield from block_lines(block.blocks)
+            case Beside():
+                yield from block_lines(inner for part in block.parts for inner in part)
 
 
 def render_table(table: Table) -> Iterator[str]:
-    """The columns that the terminal has room for; a dash where nothing was measured."""
+    """The columns that the terminal has room for; words go on below themselves where a table is too wide."""
     shown = [place for place, column in enumerate(table.columns) if column.brief]
     columns = [table.columns[place] for place in shown]
     heads = [plain_text(column.head) for column in columns]
     cells = [[_short_cell(row[place], table.columns[place]) for place in shown] for row in table.rows]
-    yield from aligned_rows([heads, *cells], [k for k, column in enumerate(columns) if not column.is_number])
+    rooms = _rooms([heads, *cells], columns)
+    lines = [line for row in [heads, *cells] for line in zip_longest(*map(_wrap_cell, row, rooms), fillvalue="")]
+    yield from aligned_rows(lines, [place for place, column in enumerate(columns) if not column.is_number])
+
+
+def _rooms(rows: Sequence[Sequence[str]], columns: Sequence[Column]) -> list[int]:
+    """Width of each column: as wide as its cells, less in the widest ones where all do not fit, whole words if may be.
+
+    Cells with numbers are never broken, only their heads.
+    """
+    texts = [list(column) for column in zip(*rows, strict=True)]
+    numbers = [
+        max(map(len, cells[1:]), default=0) if c.is_number else 0 for cells, c in zip(texts, columns, strict=True)
+    ]
+    words = [max((len(word) for text in cells for word in text.split()), default=0) for cells in texts]
+    rooms = [max(map(len, cells)) for cells in texts]
+    rooms = _shrunk(rooms, [max(w, n) for w, n in zip(words, numbers, strict=True)])
+    return _shrunk(rooms, [max(LEAST_WIDTH, n) for n in numbers])
+
+
+def _shrunk(rooms: list[int], least: Sequence[int]) -> list[int]:
+    """Less and less of the widest column that is wider than it has to be, until all columns fit."""
+    rooms = list(rooms)
+    while sum(rooms) + 2 * len(rooms) - 2 > WIDTH:
+        free = [place for place, room in enumerate(rooms) if room > least[place]]
+        if not free:
+            break
+        rooms[max(free, key=lambda place: rooms[place])] -= 1
+    return rooms
+
+
+def _wrap_cell(text: str, room: int) -> list[str]:
+    return textwrap.wrap(text, max(room, 1), break_on_hyphens=False) or [""]
 
 
 def _short_cell(cell: Cell, column: Column) -> str:
-    return visible(plain_cell(cell, column), NAME_WIDTH if column.look == "name" else TEXT_WIDTH)
+    text = plain_cell(cell, column)
+    return visible(text, NAME_WIDTH) if column.look == "name" else visible(text)
 
 
 def plain_cell(cell: Cell, column: Column) -> str:

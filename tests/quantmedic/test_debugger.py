@@ -368,7 +368,10 @@ def test_denylists_stand_in_a_table(pair: tuple[Path, Path], tmp_path: Path) -> 
     assert "SQNR of the worst output  same class as the float model " in table_of_lists[0]
     assert " dB" in table_of_lists[4] and " %" in table_of_lists[4]
     page = (tmp_path / "seen/debugger.html").read_text().replace("<wbr>", "")
-    assert "Denylists on one calibration, 9 samples" in page and '<th scope="row">suspected,first</th>' in page
+    assert (
+        "Denylists on one calibration, 9 samples" in page
+        and '<th scope="row" class="mono">suspected,first</th>' in page
+    )
 
 
 def test_denylists_that_mean_nothing_are_refused(pair: tuple[Path, Path]) -> None:

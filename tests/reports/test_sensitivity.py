@@ -16,7 +16,7 @@ from quantmedic.engine.contract.searches import MODES, Outcome, SensitivityRecor
 from quantmedic.reports.charts.layer_panels import sensitivity_chart
 from quantmedic.reports.machines.spreadsheets import sensitivity_csv
 from quantmedic.reports.search_formats import render_search, search_files, search_json, search_markdown
-from quantmedic.reports.sections.search_view import search_view
+from quantmedic.reports.sections.search_view import search_document
 from quantmedic.reports.templating import svg
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -165,7 +165,7 @@ def test_a_simulation_that_is_not_the_model_is_told(record: SensitivityRecord) -
 def test_a_faithful_simulation_is_within_six_decibels(record: SensitivityRecord) -> None:
     for gap, faithful in [(0.0, True), (6.0, True), (6.1, False), (-7.0, False)]:
         deployed = Outcome(sqnr_db=record.simulated.sqnr_db + gap)
-        warnings = search_view(record.model_copy(update={"deployed": deployed})).warnings
+        warnings = search_document(record.model_copy(update={"deployed": deployed})).notices
         assert any("not as noisy" in warning for warning in warnings) != faithful, gap
 
 

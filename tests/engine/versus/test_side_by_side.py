@@ -10,7 +10,8 @@ from builders.comparisons import BASE, compared, facts, judged, layer, pair, tab
 from quantmedic.engine.rules.conditions import All, Condition
 from quantmedic.engine.versus.cause_changes import CauseChange, FactChange
 from quantmedic.engine.versus.side_by_side import ComparisonReport
-from quantmedic.reports.sections.comparison import document_context
+from quantmedic.reports.markdown import document_markdown
+from quantmedic.reports.sections.comparison import compare_document
 
 OPPOSITE = {"healed": "broken", "broken": "healed", "better": "worse", "worse": "better"}
 FATES = {"healed": "new", "new": "healed", "better": "worse", "worse": "better"}
@@ -215,9 +216,8 @@ def test_what_healed_beyond_its_threshold_tells_the_fact_that_decided_it() -> No
     change = causes(compared(before, after, base))["weight-spread"]
     assert change.status == "healed"
     assert [(own.fact, own.before, own.after) for own in change.turned] == [("model.harmed", True, False)]
-    context = document_context(compared(before, after, base))
-    notes = [cause.note for group in context.groups for cause in group.causes if cause.cause == "weight-spread"]
-    assert notes == ["another condition of its rule no longer holds: model.harmed yes → no"]
+    text = document_markdown(compare_document(compared(before, after, base)))
+    assert "weight-spread; another condition of its rule no longer holds: model.harmed yes → no |" in text
     assert causes(compared(after, before, base))["weight-spread"].turned == (
         FactChange(fact="model.harmed", before=False, after=True),
     )

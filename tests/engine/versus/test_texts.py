@@ -5,10 +5,11 @@ import math
 import numpy as np
 import pytest
 from builders.comparisons import Judged, compared, facts, judged, layer
+from builders.tables import shown, tables_of
 
 from quantmedic.engine.case.language_facts import LanguageFacts
 from quantmedic.engine.case.output_facts import MetricFacts
-from quantmedic.reports.sections.comparison import document_context, metric_gain
+from quantmedic.reports.sections.comparison import compare_document, metric_gain
 
 TOKENS = np.array([20, 31, 7, 40, 25, 33, 28, 12])
 RANDOM = np.random.default_rng(0)
@@ -97,14 +98,14 @@ def test_a_case_that_does_not_tell_its_texts_is_not_paired() -> None:
 
 
 def test_divergence_and_same_token_stand_beside_perplexity_and_texts_are_no_samples() -> None:
-    context = document_context(compared(of_texts(LOSS * 1.2), of_texts(LOSS)))
-    rows = {row.label: (row.before, row.after, row.change) for row in context.rows}
+    document = compare_document(compared(of_texts(LOSS * 1.2), of_texts(LOSS)))
+    rows = {label: tuple(values) for label, *values in shown(tables_of(document.sections[0].blocks)[0])}
     nats = [f"{loss.sum() / TOKENS.sum() / 100:.3g} nats" for loss in (LOSS * 1.2, LOSS)]
     assert rows["KL divergence per token"] == (*nats, "")
     assert rows["same token first"][:2] == ("90.00 %", "90.00 %")
     assert rows["texts"] == ("8 texts", "8 texts", "the same texts")
     assert not any("sample" in text for row in rows.values() for text in row)
-    other = document_context(compared(of_texts(LOSS * 1.2), of_texts(LOSS, [0, 1, 2, 3, 4, 5, 90, 91])))
+    other = compare_document(compared(of_texts(LOSS * 1.2), of_texts(LOSS, [0, 1, 2, 3, 4, 5, 90, 91])))
     assert any("of the texts are in both cases" in text for text in other.notices)
     assert not any("sample" in text for text in other.notices)
 
