@@ -7,7 +7,7 @@ from typing import Annotated
 from quantmedic.engine.case.facts import DatasetFacts, FloatFacts
 from quantmedic.engine.contract.diagnosis import AdvicePlace, Diagnosis
 from quantmedic.engine.metrics.labels import FAULT_WORDS
-from quantmedic.reports.blocks import Section
+from quantmedic.reports.blocks import Inline, Section
 from quantmedic.reports.charts.birth import degraded_text
 from quantmedic.reports.sections.asked import asked_section
 from quantmedic.reports.sections.budget_box import BudgetBox, budget_box, loudest_line, share_text
@@ -16,7 +16,7 @@ from quantmedic.reports.sections.cost import cost_section
 from quantmedic.reports.sections.data_sets import data_section
 from quantmedic.reports.sections.drop import Drop, metric_drop
 from quantmedic.reports.sections.error_charts import errors_section, outliers_section
-from quantmedic.reports.sections.first_step import FirstStep, first_step
+from quantmedic.reports.sections.first_step import FirstStep, first_step, step_links
 from quantmedic.reports.sections.gate import GateBox, gate_box
 from quantmedic.reports.sections.harm import (
     UNUSED,
@@ -33,7 +33,7 @@ from quantmedic.reports.sections.imports import files_section
 from quantmedic.reports.sections.language import LanguageBox, blocks_section, language_box, samples_of_language
 from quantmedic.reports.sections.prescription import PrescriptionBox, prescription_box
 from quantmedic.reports.sections.previous import PreviousBox, previous_box
-from quantmedic.reports.sections.proof import ProofBox, proof_box
+from quantmedic.reports.sections.proof import proof_section
 from quantmedic.reports.sections.run_kind import (
     compares_checkpoints,
     device_alone,
@@ -129,6 +129,7 @@ class ReportContext:
     drop_text: Annotated[str, "what its size advises, and a metric that nobody named, as sentences; may be empty"]
     reading_text: Annotated[str, "how the task metric reads the outputs, where that was found out; may be empty"]
     first: Annotated[FirstStep | None, "what to do first; None where nothing needs to change"]
+    first_links: Annotated[Inline, "where the page says more about it"]
     counts: Annotated[tuple[str, ...], "layers, flagged layers, causes, rules passed and not judged, notices"]
     warnings: Annotated[tuple[str, ...], "notices of the collectors"]
     budget: Annotated[BudgetBox | None, "where the noise comes from; None where that was not measured"]
@@ -136,7 +137,7 @@ class ReportContext:
     causes: Annotated[tuple[CauseCard, ...], "causes, best first"]
     assumed: Annotated[AssumedGroup | None, "what causes of assumed harm have in common; None where there are none"]
     prescription: Annotated[PrescriptionBox | None, "the best remedies as one configuration; None: nothing to repair"]
-    proof: Annotated[ProofBox | None, "what was tried on the model; None where nothing was"]
+    tried: Annotated[bool, "remedies were tried on the model"]
     workflow: Annotated[tuple[WorkflowStep, ...], "order of the search and where it stands; none without a loss"]
     advice: Annotated[tuple[Page, ...], "general pages in the order in which to read them"]
     advice_text: Annotated[str, "why they are to be read, as a sentence"]
@@ -156,6 +157,7 @@ def build_context(diagnosis: Diagnosis, manuals: Mapping[str, str], samples: Sam
     """
     causes = cause_cards(diagnosis, manuals)
     advice = _manual_pages([f"{GENERAL}/{stem}" for stem in diagnosis.advice], manuals)
+    first = first_step(diagnosis, causes, _leading_titles(diagnosis, advice))
     return ReportContext(
         title=name(diagnosis.model.name),
         model_text=_model_text(diagnosis),
@@ -173,7 +175,8 @@ def build_context(diagnosis: Diagnosis, manuals: Mapping[str, str], samples: Sam
         strength_text=_strength_text(diagnosis),
         drop_text=drop_text(diagnosis),
         reading_text=reading_text(diagnosis),
-        first=first_step(diagnosis, causes, _leading_titles(diagnosis, advice)),
+        first=first,
+        first_links=step_links(first, diagnosis) if first is not None else "",
         counts=_count_texts(diagnosis),
         warnings=tuple(visible(text.strip(), 600) for text in diagnosis.warnings),
         budget=budget_box(diagnosis, manuals),
@@ -181,7 +184,7 @@ def build_context(diagnosis: Diagnosis, manuals: Mapping[str, str], samples: Sam
         causes=causes,
         assumed=assumed_group(diagnosis),
         prescription=prescription_box(diagnosis),
-        proof=proof_box(diagnosis),
+        tried=diagnosis.proof is not None,
         workflow=workflow_steps(diagnosis),
         advice=advice,
         advice_text=_advice_text(diagnosis),
@@ -194,6 +197,7 @@ def build_context(diagnosis: Diagnosis, manuals: Mapping[str, str], samples: Sam
 
 def _parts(diagnosis: Diagnosis, manuals: Mapping[str, str], samples: Samples | None) -> Iterator[Section]:
     """Sections that are nothing but blocks; of a failed quantization there is no model to show."""
+    yield from filter(None, [proof_section(diagnosis)])
     if not float_alone(diagnosis):
         yield from filter(None, [blocks_section(diagnosis), errors_section(diagnosis), outliers_section(diagnosis)])
         yield layers_section(diagnosis)

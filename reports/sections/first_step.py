@@ -12,6 +12,7 @@ from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.diagnosis.budget_lines import ABOUT, NOTABLE
 from quantmedic.engine.metrics.kinds import is_share
+from quantmedic.reports.blocks import Inline, Span, joined
 from quantmedic.reports.sections.budget_box import FAMILIES, healing_title, share_text
 from quantmedic.reports.sections.cards import CauseCard, Gain, RemedyCard, executed_gain
 from quantmedic.reports.sections.harm import undecided_text
@@ -77,6 +78,20 @@ def first_step(diagnosis: Diagnosis, causes: tuple[CauseCard, ...], advice: Sequ
     """
     step = _choose_step(diagnosis, causes, advice)
     return step if step is None else _with_cause(_with_failure(step, diagnosis.prescription), causes)
+
+
+def step_links(step: FirstStep, diagnosis: Diagnosis) -> Inline:
+    """Where the page says more about the step."""
+    given, proof = diagnosis.prescription, diagnosis.proof
+    paste = [Span("What to paste", "", "#prescription")] if given is not None and given.configurations else []
+    if step.code:
+        return joined([Span("Why, and how", "", f"#cause-{step.code}"), *paste], " ")
+    if paste:
+        return joined([*paste, Span("What was found", "", "#causes")], " ")
+    if step.gain is not None and step.gain.kind == "simulated":
+        return Span("Where the noise comes from", "", "#budget")
+    is_tried = proof is not None and proof.chain
+    return Span("What was tried", "", "#proof") if is_tried else Span("Read on", "", "#advice")
 
 
 def _with_cause(step: FirstStep, causes: Sequence[CauseCard]) -> FirstStep:

@@ -1,6 +1,6 @@
 """What was tried: remedies carried out on copies of the model, and what they recovered."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated
 
@@ -11,6 +11,19 @@ from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.diagnosis.budget_lines import ABOUT
 from quantmedic.engine.diagnosis.candidates import NOTHING_CHANGED
 from quantmedic.engine.metrics.kinds import is_share
+from quantmedic.reports.blocks import (
+    Block,
+    Bullets,
+    Cell,
+    Column,
+    Heading,
+    Inline,
+    Paragraph,
+    Section,
+    Span,
+    Table,
+    make_table,
+)
 from quantmedic.reports.text import (
     capital,
     count,
@@ -36,6 +49,7 @@ STOPPED: dict[Stopped, str] = {
     "interrupted": "it was interrupted",
     "first": "only what leads was tried, --prove goes on",
 }
+LEFT_INTEGER = "left their integer kernels without being meant to"
 NUMBERS = {2: "two", 3: "three", 4: "four", 5: "five"}
 
 
@@ -55,44 +69,78 @@ class TrialLine:
     seconds: Annotated[str, "time that it took; empty where no time was set"]
 
 
-@dataclass(frozen=True)
-class ProofBox:
-    """What was tried, and on which samples."""
-
-    summary: Annotated[str, "remedies tried, time spent of the user's limit, and why it stopped"]
-    split: Annotated[str, "samples that remedies were fitted on and those that they were judged on"]
-    halves: Annotated[tuple[str, ...], "what weights and what activations alone cost, as sentences; may be empty"]
-    trials: Annotated[tuple[TrialLine, ...], "every remedy by itself, in the order of the trials"]
-    executions: Annotated[tuple[TrialLine, ...], "prescriptions that were run with their toolchain, in order"]
-    unexecuted: Annotated[str, "why no prescription, or no further one, was run; empty where that needs no reason"]
-    chain: Annotated[tuple[TrialLine, ...], "proven remedies, each on top of those before it"]
-    chain_text: Annotated[
-        str, "what share of the noise the whole chain takes away, as a sentence; empty where nothing is proven"
-    ]
-    metric: Annotated[str, "name of the task metric; empty where none was measured"]
-
-
-def proof_box(diagnosis: Diagnosis) -> ProofBox | None:
-    """The box, or None where nothing was tried."""
+def proof_section(diagnosis: Diagnosis) -> Section | None:
+    """What was tried, and on which samples; None where nothing was."""
     proof = diagnosis.proof
     if proof is None:
         return None
-    runs = [*(row.trial for row in (*proof.trials, *proof.chain)), *(row.trial for row in proof.executions)]
-    metrics = [trial.metric for trial in runs if trial.metric is not None]
+    trials = [_trial_row(row, diagnosis) for row in proof.trials]
+    chain = [_trial_row(row, diagnosis) for row in proof.chain]
+    metric = _metric_of(proof)
     tried = count(len(proof.trials), "remedy", "remedies")
     if proof.executions:
         tried += f", {count(len(proof.executions), 'prescription', 'prescriptions')}"
-    return ProofBox(
-        summary=f"{tried}{_time_text(proof)}; {STOPPED[proof.stopped]}",
-        split=_split_text(proof),
-        halves=tuple(_halves_texts(proof)),
-        trials=tuple(_trial_row(row, diagnosis) for row in proof.trials),
-        executions=tuple(_execution_line(row, diagnosis, proof) for row in proof.executions),
-        unexecuted=visible(proof.unexecuted or "", 600),
-        chain=tuple(_trial_row(row, diagnosis) for row in proof.chain),
-        chain_text=_chain_text(proof),
-        metric=metric_label(metrics[0].name) if metrics else "",
-    )
+    summary = f"{tried}{_time_text(proof)}; {STOPPED[proof.stopped]}."
+    blocks: list[Block] = [
+        Paragraph(
+            f"{summary} {_split_text(proof)} A gain is proven where its whole 95 % interval lies above zero.", "lead"
+        )
+    ]
+    if proof.executions:
+        said = "The text of the prescription was run with its toolchain, and the model that came out was measured."
+        table = _trial_table("Prescriptions that were run with their toolchain", execution_lines(diagnosis), metric)
+        blocks += [Heading("executed as printed"), Paragraph(said, "muted"), table]
+    if proof.unexecuted:
+        none = "No further prescription" if proof.executions else "No prescription"
+        blocks.append(Paragraph(f"{none} was executed: {visible(proof.unexecuted, 600)}."))
+    if chain:
+        blocks.append(Heading("one after the other, on a copy of the quantized model"))
+        blocks.append(Paragraph(Span(_chain_text(proof), "strong")))
+    if len(chain) > 1 or (chain and not trials):
+        blocks.append(_trial_table("Proven remedies, each on top of those before it", chain, metric))
+    if halves := _halves_texts(proof):
+        said = "The two shares do not add up: what one half disturbs, the other may hide."
+        blocks += [Heading("weights or activations"), Bullets(halves), Paragraph(said, "muted")]
+    if trials:
+        blocks.append(Heading("each by itself, on a copy of the quantized model"))
+        blocks.append(_trial_table("Remedies that were tried, each by itself", trials, metric))
+    return Section("proof", "What was tried", "What was tried", blocks)
+
+
+def _metric_of(proof: Proof) -> str:
+    """Name of the task metric; empty where none was measured."""
+    runs = [*(row.trial for row in (*proof.trials, *proof.chain)), *(row.trial for row in proof.executions)]
+    return next((metric_label(trial.metric.name) for trial in runs if trial.metric is not None), "")
+
+
+def execution_lines(diagnosis: Diagnosis) -> list[TrialLine]:
+    """Prescriptions that were run with their toolchain, in order."""
+    proof = diagnosis.proof
+    return [_execution_line(row, diagnosis, proof) for row in proof.executions] if proof is not None else []
+
+
+def _trial_table(label: str, lines: Sequence[TrialLine], metric: str) -> Table:
+    columns: list[tuple[Column, Callable[[TrialLine], Cell]]] = [
+        (Column("remedy"), _remedy_text),
+        (Column("verdict"), _verdict_text),
+        (Column("gain at the output", "tight"), lambda line: line.gain),
+        (Column("of the noise", "num"), lambda line: line.share),
+    ]
+    if metric:
+        columns.append((Column(metric, "tight"), lambda line: line.metric or None))
+    if lines[0].seconds:
+        columns.append((Column("time", "num"), lambda line: line.seconds))
+    return make_table(label, lines, columns, "trials")
+
+
+def _remedy_text(line: TrialLine) -> Inline:
+    causes = f"for {', '.join(line.causes)}" if line.causes else ""
+    left = f"{LEFT_INTEGER}: {line.left_integer}" if line.left_integer else ""
+    return [line.remedy, Span(causes, "note"), Span(left, "note")]
+
+
+def _verdict_text(line: TrialLine) -> Inline:
+    return [Span(line.verdict, f"trial trial-{line.verdict.replace(' ', '-')}"), Span(line.reason, "note")]
 
 
 def gain_text(gain: float | None, low: float | None, high: float | None, *, typical: bool = False) -> str:
@@ -336,11 +384,11 @@ def _halves_texts(proof: Proof) -> list[str]:
     found = []
     for noise, trial in (("weight", proof.weights), ("activation", proof.activations)):
         if trial is not None and trial.failed is not None:
-            found.append(f"without {noise} noise: failed, {visible(trial.failed.strip(), REASON_LIMIT)}")
+            found.append(f"Without {noise} noise: failed, {visible(trial.failed.strip(), REASON_LIMIT)}")
         elif trial is not None and trial.gain_db is not None:
             share = None if trial.share is None else max(trial.share, 0.0)
             gone = f", {percent(share, 0)} of the noise" if share is not None else ""
-            found.append(f"without {noise} noise {trial_gain_text(trial)}{gone}")
+            found.append(f"Without {noise} noise {trial_gain_text(trial)}{gone}")
     return found
 
 

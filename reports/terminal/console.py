@@ -10,9 +10,9 @@ from quantmedic.reports.sections.cards import WHOLE, CauseCard, EvidenceLine, Ex
 from quantmedic.reports.sections.imports import normalized_text, reported_rows, tells_text
 from quantmedic.reports.sections.prescription import PrescriptionBox
 from quantmedic.reports.sections.previous import PreviousBox
-from quantmedic.reports.sections.proof import ProofBox, TrialLine
+from quantmedic.reports.sections.proof import proof_section
 from quantmedic.reports.sections.tables import comparison_section, comparison_table, layer_table
-from quantmedic.reports.terminal.block_lines import NAME_WIDTH, render_table
+from quantmedic.reports.terminal.block_lines import NAME_WIDTH, render_table, section_lines
 from quantmedic.reports.terminal.lines import WIDTH, Paint, Verbosity, paint_style, plain, terminal_text, wrap_line
 from quantmedic.reports.terminal.summary import (
     NAME_LIMIT,
@@ -28,8 +28,6 @@ from quantmedic.reports.text import count, decibels, number, visible
 
 SNIPPET_LIMIT = 400
 VALUE_LIMIT = 28
-TRIAL_NAME = 32
-TRIAL_GAIN = 24
 SNIPPET_LINES = 24
 
 
@@ -70,7 +68,7 @@ def _report_lines(diagnosis: Diagnosis, context: ReportContext, paint: Paint) ->
     yield from wrap_line(context.drop_text)
     if context.budget is not None:
         yield from budget_lines(context.budget, paint)
-    if context.first is not None and (context.causes or context.proof is not None):
+    if context.first is not None and (context.causes or context.tried):
         yield from wrap_line(f"{context.first.label}: {context.first.named}{brings(context.first.gain)}")
     for notice in context.warnings:
         yield from wrap_line(f"warning: {notice}", indent=2)
@@ -83,9 +81,8 @@ def _report_lines(diagnosis: Diagnosis, context: ReportContext, paint: Paint) ->
     if context.advice_place == "first":
         yield from _advice_lines(context, diagnosis.advice)
     yield from _cause_lines(context, paint)
-    if context.proof is not None:
-        yield ""
-        yield from _proof_lines(context.proof, paint)
+    if (proof := proof_section(diagnosis)) is not None:
+        yield from section_lines(proof)
     if context.prescription is not None:
         yield ""
         yield from _prescription_lines(context.prescription, paint)
@@ -124,44 +121,6 @@ def _failure_lines(box: FailureBox, paint: Paint) -> Iterator[str]:
     for line in box.lines:
         yield from wrap_line(line, indent=2)
     yield from wrap_line(box.unknown)
-
-
-def _proof_lines(box: ProofBox, paint: Paint) -> Iterator[str]:
-    yield paint(f"what was tried: {box.summary}", "bold")
-    yield from wrap_line(box.split, indent=2, hang=0)
-    if box.halves:
-        yield from wrap_line(f"{'; '.join(box.halves)}; the two shares do not add up", indent=2)
-    if box.executions:
-        yield "  prescriptions, executed as printed:"
-        yield from _trial_table(box.executions, paint)
-    if box.unexecuted:
-        none = "no further prescription" if box.executions else "no prescription"
-        yield from wrap_line(f"{none} was executed: {box.unexecuted}", indent=2)
-    if box.trials:
-        yield "  remedies, edited on a copy of the quantized model:"
-        yield from _trial_table(box.trials, paint)
-    if box.chain:
-        steps = ", then ".join(line.remedy for line in box.chain)
-        yield from wrap_line(f"{box.chain_text.removesuffix('.')}: {steps}", indent=2)
-
-
-def _trial_table(lines: Sequence[TrialLine], paint: Paint) -> Iterator[str]:
-    for line in lines:
-        yield from _trial_lines(line, paint)
-
-
-def _trial_lines(line: TrialLine, paint: Paint) -> Iterator[str]:
-    styles = {"proven": "healthy", "failed": "high"}
-    verdict = paint(f"{line.verdict:<10}", styles.get(line.verdict, "medium"))
-    fits = len(visible(line.remedy)) <= TRIAL_NAME
-    if not fits:
-        yield from wrap_line(visible(line.remedy), indent=2)
-    gain = "" if line.verdict == "failed" else line.gain
-    beside = line.metric if len(gain) <= TRIAL_GAIN else ""
-    yield f"  {visible(line.remedy) if fits else '':<{TRIAL_NAME}} {verdict}  {gain:<{TRIAL_GAIN}}  {beside}".rstrip()
-    left = f"took integer kernels from {line.left_integer}" if line.left_integer else ""
-    for text in ("" if beside else line.metric, line.reason, left):
-        yield from wrap_line(text, indent=4)
 
 
 def _prescription_lines(box: PrescriptionBox, paint: Paint) -> Iterator[str]:

@@ -98,7 +98,7 @@ def _happened_lines(context: ReportContext) -> Iterator[str]:
 def _first_lines(context: ReportContext, advice: Sequence[str], paint: Paint) -> Iterator[str]:
     """The first step, why, where, and what changes."""
     first = context.first
-    if first is None or not (context.causes or context.proof is not None):
+    if first is None or not (context.causes or context.tried):
         if advice:
             yield from wrap_line(f"{context.advice_text} To read: quantmedic explain {', '.join(advice)}", most=2)
         return

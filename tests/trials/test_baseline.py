@@ -12,7 +12,7 @@ import quantmedic
 from quantmedic.engine.case.proof import ExecutionRecord, ProofRecord
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.reports.sections.prescription import prescription_box
-from quantmedic.reports.sections.proof import proof_box
+from quantmedic.reports.sections.proof import execution_lines
 
 pytestmark = pytest.mark.thorough
 
@@ -115,10 +115,10 @@ def test_a_remedy_is_credited_with_what_it_adds_to_quantizing_again(coarse_and_s
     assert best.trial.gain_db == pytest.approx(again.gain_db + best.own.gain_db, abs=1e-6)
     assert best.own.sqnr_before == again.sqnr_after
     assert best.credit == best.own
-    box, lines = prescription_box(found.diagnosis), proof_box(found.diagnosis)
+    box, lines = prescription_box(found.diagnosis), execution_lines(found.diagnosis)
     assert box is not None and "Of this, quantizing again with nothing changed recovers" in box.executed
-    assert lines is not None and lines.executions[0].reason == ""
-    assert all("beyond quantizing again alone: " in line.reason for line in lines.executions[1:])
+    assert lines[0].reason == ""
+    assert all("beyond quantizing again alone: " in line.reason for line in lines[1:])
     idle = [run for run in found.proof.executions[1:] if run.own.gain_db < 0.5]
     assert idle and all(run.trial.proven and run.trial.gain_db > 10 for run in idle) and best not in idle
 
