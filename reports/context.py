@@ -7,7 +7,7 @@ from typing import Annotated
 from quantmedic.engine.case.facts import DatasetFacts, FloatFacts
 from quantmedic.engine.contract.diagnosis import AdvicePlace, Diagnosis
 from quantmedic.engine.metrics.labels import FAULT_WORDS
-from quantmedic.reports.blocks import Inline, Section
+from quantmedic.reports.blocks import Block, Bullets, Inline, Paragraph, Section, Span
 from quantmedic.reports.charts.birth import degraded_text
 from quantmedic.reports.sections.asked import asked_section
 from quantmedic.reports.sections.budget_box import BudgetBox, budget_box, loudest_line, share_text
@@ -17,7 +17,7 @@ from quantmedic.reports.sections.data_sets import data_section
 from quantmedic.reports.sections.drop import Drop, metric_drop
 from quantmedic.reports.sections.error_charts import errors_section, outliers_section
 from quantmedic.reports.sections.first_step import FirstStep, first_step, step_links
-from quantmedic.reports.sections.gate import GateBox, gate_box
+from quantmedic.reports.sections.gate import GateBox, gate_box, gate_section
 from quantmedic.reports.sections.harm import (
     UNUSED,
     AssumedGroup,
@@ -93,7 +93,7 @@ LINE_LIMIT = 400
 class FailureBox:
     """How a quantization ended that gave no model."""
 
-    summary: Annotated[str, "what its log says, as a phrase"]
+    summary: Annotated[str, "what its log says, as a sentence without a capital; a colon where lines follow"]
     lines: Annotated[tuple[str, ...], "its last lines that report an error"]
     unknown: Annotated[str, "what to supply, as sentences; empty where a rule knows the failure"]
 
@@ -121,7 +121,8 @@ class ReportContext:
     verdict_word: Annotated[str, "the verdict as it is shown: faulty where files alone show a fault, device-departs"]
     verdict_text: Annotated[str, "the verdict as a sentence"]
     judged_alone: Annotated[str, "what alone was judged where nothing was run; empty where data were given"]
-    failure: Annotated[FailureBox | None, "how quantization failed; None where there is a quantized model"]
+    opening: Annotated[tuple[Section, ...], "what stands before all else: the gate, and how quantization failed"]
+    sized: Annotated[bool, "the size of a drop sets the order of the general pages"]
     gate: Annotated[GateBox | None, "verdict of the gate and what it rests on; None where none was asked for"]
     drop: Annotated[Drop | None, "task metric and drop; None where it was not measured"]
     language: Annotated[LanguageBox | None, "how language models differ on texts; None where none were run"]
@@ -168,7 +169,8 @@ def build_context(diagnosis: Diagnosis, manuals: Mapping[str, str], samples: Sam
         verdict_word=_verdict_word(diagnosis),
         verdict_text=_verdict_text(diagnosis),
         judged_alone=judged_alone(diagnosis),
-        failure=_failure_box(diagnosis),
+        opening=tuple(filter(None, [gate_section(diagnosis), _failure_section(diagnosis)])),
+        sized=not float_alone(diagnosis),
         gate=gate_box(diagnosis),
         drop=metric_drop(diagnosis.metrics),
         language=language_box(diagnosis),
@@ -334,7 +336,8 @@ def _strength_text(diagnosis: Diagnosis) -> str:
     return f"{STRENGTHS[statement].format(word=word)} {withstood_size(diagnosis)}".rstrip()
 
 
-def _failure_box(diagnosis: Diagnosis) -> FailureBox | None:
+def failure_box(diagnosis: Diagnosis) -> FailureBox | None:
+    """How quantization failed; None where there is a quantized model."""
     if not float_alone(diagnosis):
         return None
     failure = diagnosis.model.failure
@@ -343,10 +346,19 @@ def _failure_box(diagnosis: Diagnosis) -> FailureBox | None:
     said = f", in words of {visible(failure.toolchain)}" if failure.toolchain else ""
     known = any(cause.is_serious for cause in diagnosis.causes)
     return FailureBox(
-        summary=f"the log {logs} reports{said}" if lines else f"no line of the log {logs} reports an error",
+        summary=f"the log {logs} reports{said}:" if lines else f"no line of the log {logs} reports an error.",
         lines=lines,
         unknown=UNKNOWN_FAILURE if lines and not known else "",
     )
+
+
+def _failure_section(diagnosis: Diagnosis) -> Section | None:
+    box = failure_box(diagnosis)
+    if box is None:
+        return None
+    lines: list[Block] = [Bullets([Span(line, "name") for line in box.lines])] if box.lines else []
+    unknown: list[Block] = [Paragraph(box.unknown)] if box.unknown else []
+    return Section("log", "What the log says", "Log", [Paragraph(capital(box.summary)), *lines, *unknown])
 
 
 def _leading_titles(diagnosis: Diagnosis, pages: Sequence[Page]) -> list[str]:

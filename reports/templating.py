@@ -27,7 +27,7 @@ from quantmedic.reports.text import NOT_MEASURED, capital, sentence, visible
 
 TEMPLATES = jinja2.PackageLoader("quantmedic.reports", "templates")
 #: Elements of the page by the look of a text.
-TAGS = {"code": "code", "strong": "strong", "struck": "s", "note": "small", "hint": "small"}
+TAGS = {"code": "code", "strong": "strong", "note": "small", "hint": "small"}
 NOTHING = Markup(
     '<span class="nm" title="not measured"><span aria-hidden="true">–</span><span class="vh">not measured</span></span>'
 )

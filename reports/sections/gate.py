@@ -21,10 +21,24 @@ from quantmedic.engine.errors import QuantmedicError
 from quantmedic.engine.gate.budget import rounded_up
 from quantmedic.engine.rules.conditions import COMPARISONS
 from quantmedic.engine.rules.rulebase import asks_for_data
-from quantmedic.reports.text import count, decibels, measure, name, number, visible
+from quantmedic.reports.blocks import (
+    Block,
+    Column,
+    Details,
+    Heading,
+    Inline,
+    Paragraph,
+    Section,
+    Span,
+    Table,
+    make_table,
+)
+from quantmedic.reports.text import capital, count, decibels, measure, name, number, visible
 
 MESSAGE_LIMIT = 300
 GATES_NAMED = 3
+#: Findings that count and are not folded, and those of any list.
+COUNTED_SHOWN, FOUND_SHOWN = 20, 200
 PRUNE, WRITE = "quantmedic check CASE --prune-baseline", "quantmedic check CASE --write-baseline FILE"
 #: What a status is called, and its mark: a word of at most four letters, and a sign that needs no colour.
 WORDS: Mapping[GateStatus, str] = {
@@ -184,6 +198,116 @@ def gate_of(diagnosis: Diagnosis) -> GateBox:
         exemptions=tuple(_exemption_row(use) for use in check.exemptions),
         baseline=_baseline_box(check.baseline) if check.baseline is not None else None,
     )
+
+
+def gate_section(diagnosis: Diagnosis) -> Section | None:
+    """The gate, and every line that its verdict rests on; None where no check was made."""
+    if diagnosis.check is None:
+        return None
+    box = gate_of(diagnosis)
+    policy = ["Policy ", Span(box.policy, "name"), "."] if box.policy else ["No policy file: the defaults apply."]
+    static = [f" Static: {box.static}."] if box.static else []
+    lead = [f"{capital(box.summary)}. {capital(box.exit_text)}. ", *policy, *static]
+    blocks: list[Block] = [Paragraph(lead, "lead"), _gate_table(box)]
+    if box.counted:
+        blocks += [Heading("findings that count"), _found_table("Findings that count", box.counted[:COUNTED_SHOWN])]
+        if rest := box.counted[COUNTED_SHOWN:]:
+            blocks.append(Details(f"{len(rest)} more", _found_blocks("More findings that count", rest)))
+    if box.others:
+        title = f"Findings that do not count: {box.others_text}"
+        blocks.append(Details(title, _found_blocks("Findings that do not count", box.others)))
+    if box.exemptions:
+        blocks += [Heading("exemptions"), _exemption_table(box.exemptions)]
+    blocks += _baseline_blocks(box.baseline) if box.baseline is not None else []
+    verdict = Span(box.verdict.replace("_", " "), f"verdict verdict-{box.look}")
+    return Section("gate", ["Gate: ", verdict], "Gate", blocks)
+
+
+def _gate_table(box: GateBox) -> Table:
+    return make_table(
+        "Gates",
+        box.gates,
+        [
+            (
+                Column("gate"),
+                lambda row: [Span(f"{row.mark} {row.label}", f"status status-{row.status}"), f" {row.name}"],
+            ),
+            (Column("measured", "num"), lambda row: row.value if row.figures else ""),
+            (Column("limit"), lambda row: row.limit if row.figures else capital(row.message)),
+            (Column("interval"), _interval_text),
+            (Column("samples"), lambda row: [row.samples, Span(row.needed, "note")]),
+        ],
+        "gates",
+    )
+
+
+def _gate_text(row: GateRow) -> Inline:
+    return [Span(f"{row.mark} {row.label}", f"status status-{row.status}"), f" {row.name}"]
+
+
+def _interval_text(row: GateRow) -> Inline:
+    if not row.figures:
+        return ""
+    confidence = Span(f" ({row.confidence})" if row.confidence else "", "muted")
+    mcnemar = Span(f"McNemar p {row.mcnemar}, not used" if row.mcnemar else "", "note")
+    return [Span(row.interval, "tight"), confidence, mcnemar]
+
+
+def _found_blocks(label: str, rows: Sequence[FoundRow]) -> list[Block]:
+    """Findings, and how many more there are."""
+    left = len(rows) - FOUND_SHOWN
+    more = [Paragraph(f"report.json holds {left} more.", "muted")] if left > 0 else []
+    return [_found_table(label, rows[:FOUND_SHOWN]), *more]
+
+
+def _found_table(label: str, rows: Sequence[FoundRow]) -> Table:
+    """What is exempted is struck through."""
+
+    def mark(row: FoundRow, look: str = "") -> str:
+        return "struck" if row.exempted else look
+
+    return make_table(
+        label,
+        rows,
+        [
+            (Column("rule"), lambda row: [f"{row.rule} {row.name} ", Span(row.severity, f"chip chip-{row.severity}")]),
+            (Column("where"), lambda row: Span(row.subject, mark(row, "name"))),
+            (Column("found"), lambda row: Span(row.figure, mark(row))),
+            (Column("against the baseline" if rows[0].gated else "why it does not count"), _standing_text),
+        ],
+        "found",
+    )
+
+
+def _standing_text(row: FoundRow) -> Inline:
+    return [capital(row.standing or row.before or "no baseline"), Span(row.exempted, "note")]
+
+
+def _exemption_table(rows: Sequence[ExemptionRow]) -> Table:
+    return make_table(
+        "Exemptions",
+        rows,
+        [
+            (Column("rule and layers"), lambda row: [f"{row.rule} ", Span(row.layers, "name")]),
+            (Column("state"), lambda row: Span(f"! {row.state}", "status status-undecided") if row.care else row.state),
+            (Column("reason"), lambda row: row.reason),
+            (Column("expires", "tight"), lambda row: row.expires),
+            (Column("covers", "num"), lambda row: row.covers),
+        ],
+        "found",
+    )
+
+
+def _baseline_blocks(box: BaselineBox) -> list[Block]:
+    prune = [" ", Span(box.prune, "code"), " removes what is gone."] if box.prune else []
+    blocks: list[Block] = [Heading("baseline"), Paragraph([Span(box.origin, "name"), f": {box.text}.", *prune])]
+    for title, rows in (("Gone", box.gone), ("Not judged this time", box.not_judged)):
+        if rows:
+            more = f" and {len(rows) - FOUND_SHOWN} more" if len(rows) > FOUND_SHOWN else ""
+            blocks.append(
+                Details(f"{title}: {len(rows)}", [Paragraph(f"{', '.join(rows[:FOUND_SHOWN])}{more}", "mono")])
+            )
+    return blocks
 
 
 def exempted_of(cause: CauseReport, check: CheckReport | None) -> Exempted | None:

@@ -5,7 +5,7 @@ from itertools import groupby
 
 from quantmedic.engine.contract.causes import RuleNote
 from quantmedic.engine.contract.diagnosis import Diagnosis
-from quantmedic.reports.context import FailureBox, ReportContext, build_context
+from quantmedic.reports.context import ReportContext, build_context, failure_box
 from quantmedic.reports.sections.cards import WHOLE, CauseCard, EvidenceLine, Example, RemedyCard
 from quantmedic.reports.sections.imports import normalized_text, reported_rows, tells_text
 from quantmedic.reports.sections.prescription import PrescriptionBox
@@ -72,9 +72,12 @@ def _report_lines(diagnosis: Diagnosis, context: ReportContext, paint: Paint) ->
         yield from wrap_line(f"{context.first.label}: {context.first.named}{brings(context.first.gain)}")
     for notice in context.warnings:
         yield from wrap_line(f"warning: {notice}", indent=2)
-    if context.failure is not None:
+    if (failure := failure_box(diagnosis)) is not None:
         yield ""
-        yield from _failure_lines(context.failure, paint)
+        yield paint(failure.summary.removesuffix("."), "bold")
+        for line in failure.lines:
+            yield from wrap_line(line, indent=2)
+        yield from wrap_line(failure.unknown)
     if context.previous is not None:
         yield ""
         yield from _previous_lines(context.previous, paint)
@@ -98,7 +101,7 @@ def _report_lines(diagnosis: Diagnosis, context: ReportContext, paint: Paint) ->
     yield paint(rules_text(diagnosis), "bold")
     for note in diagnosis.not_judged:
         yield from _missing_fact_lines(note)
-    if context.failure is None:
+    if failure is None:
         yield ""
         yield from render_table(layer_table(diagnosis))
         if any(len(visible(row.float_name or row.name)) > NAME_WIDTH for row in diagnosis.layers):
@@ -114,13 +117,6 @@ def _advice_lines(context: ReportContext, stems: Sequence[str]) -> Iterator[str]
         return
     names = ", ".join(visible(stem, NAME_LIMIT) for stem in stems)
     yield from wrap_line(f"{context.advice_text} In this order (quantmedic explain NAME): {names}")
-
-
-def _failure_lines(box: FailureBox, paint: Paint) -> Iterator[str]:
-    yield paint(f"{box.summary}{':' if box.lines else ''}", "bold")
-    for line in box.lines:
-        yield from wrap_line(line, indent=2)
-    yield from wrap_line(box.unknown)
 
 
 def _prescription_lines(box: PrescriptionBox, paint: Paint) -> Iterator[str]:

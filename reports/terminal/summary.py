@@ -7,7 +7,7 @@ from itertools import chain
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.diagnosis.budget_lines import NAMED
 from quantmedic.engine.rules.rule import SERIOUS
-from quantmedic.reports.context import ReportContext
+from quantmedic.reports.context import ReportContext, failure_box
 from quantmedic.reports.sections.budget_box import BudgetBox, BudgetRow
 from quantmedic.reports.sections.cards import CauseCard, Gain
 from quantmedic.reports.sections.first_step import FirstStep
@@ -36,7 +36,7 @@ def summary_lines(context: ReportContext, diagnosis: Diagnosis, paint: Paint) ->
         diagnosis: What it is of.
         paint: Colours.
     """
-    head = [*verdict_lines(context, paint), *_happened_lines(context)]
+    head = [*verdict_lines(context, paint), *_happened_lines(context, diagnosis)]
     first = [*_first_lines(context, diagnosis.advice, paint), *_origin_lines(context)]
     last = [paint(f"{_counts_text(context, diagnosis)}. All of it: --verbose", "dim")]
     room = LINES - len(head) - len(first) - len(last)
@@ -85,11 +85,11 @@ def _origin_lines(context: ReportContext) -> Iterator[str]:
         yield from short_budget_lines(context.budget)
 
 
-def _happened_lines(context: ReportContext) -> Iterator[str]:
+def _happened_lines(context: ReportContext, diagnosis: Diagnosis) -> Iterator[str]:
     """How quantization failed, or what changed since the previous case."""
-    if context.failure is not None:
-        yield from wrap_line(": ".join([context.failure.summary, *context.failure.lines[-1:]]), most=3)
-        yield from wrap_line(context.failure.unknown, most=2)
+    if (failure := failure_box(diagnosis)) is not None:
+        yield from wrap_line(" ".join([failure.summary, *failure.lines[-1:]]), most=3)
+        yield from wrap_line(failure.unknown, most=2)
     if context.previous is not None:
         yield f"since the previous case: {context.previous.verdict}{context.previous.gain}"
         yield from wrap_line(", ".join(context.previous.outcome), indent=2, most=1)
