@@ -356,7 +356,7 @@ def _failure_section(diagnosis: Diagnosis) -> Section | None:
     box = failure_box(diagnosis)
     if box is None:
         return None
-    lines: list[Block] = [Bullets([Span(line, "name") for line in box.lines])] if box.lines else []
+    lines: list[Block] = [Bullets([Span(line, "code") for line in box.lines])] if box.lines else []
     unknown: list[Block] = [Paragraph(box.unknown)] if box.unknown else []
     return Section("log", "What the log says", "Log", [Paragraph(capital(box.summary)), *lines, *unknown])
 
