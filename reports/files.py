@@ -5,10 +5,10 @@ from typing import TypeVar
 
 from quantmedic.engine.errors import QuantmedicError
 from quantmedic.engine.versus.side_by_side import ComparisonReport
+from quantmedic.reports.block_markdown import document_markdown
 from quantmedic.reports.charts.comparison import compare_chart
 from quantmedic.reports.machines.records import record_json
-from quantmedic.reports.markdown import document_markdown
-from quantmedic.reports.page.records import document_page
+from quantmedic.reports.page.html import document_page
 from quantmedic.reports.sections.comparison import compare_document
 from quantmedic.reports.templating import svg
 from quantmedic.reports.terminal.compare import render_comparison

@@ -1,6 +1,5 @@
-"""Markdown for tickets and pull requests: the report, comparisons and searches."""
+"""Markdown for tickets and pull requests: the report of a diagnosis."""
 
-from quantmedic.reports.block_markdown import document_markdown as document_markdown
 from quantmedic.reports.context import ReportContext
 from quantmedic.reports.templating import markdown_environment, template_variables
 

@@ -11,11 +11,11 @@ from quantmedic.engine.contract.searches import (
     SensitivityRecord,
 )
 from quantmedic.engine.errors import QuantmedicError
+from quantmedic.reports.block_markdown import document_markdown
 from quantmedic.reports.blocks import Document, Figure
 from quantmedic.reports.machines.records import record_json
 from quantmedic.reports.machines.spreadsheets import debugger_csv, sensitivity_csv
-from quantmedic.reports.markdown import document_markdown
-from quantmedic.reports.page.records import document_page
+from quantmedic.reports.page.html import document_page
 from quantmedic.reports.sections.prescription import layer_files
 from quantmedic.reports.sections.search_view import BRIEF_ROWS, search_document
 from quantmedic.reports.templating import svg

@@ -1,4 +1,4 @@
-"""The HTML report: one self-contained page, and the pages of the manual beside it."""
+"""HTML: the report as one self-contained page, the pages of the manual beside it, comparisons and searches."""
 
 import base64
 import gzip
@@ -13,6 +13,7 @@ from markupsafe import Markup
 
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.diagnosis.inspection import Inspection
+from quantmedic.reports.blocks import Document
 from quantmedic.reports.charts.cause import cause_pictures
 from quantmedic.reports.charts.frame import INLINE_PALETTE
 from quantmedic.reports.context import Page, ReportContext, page_title
@@ -123,6 +124,17 @@ def render_manual_page(code: str, text: str) -> str:
         palette=INLINE_PALETTE,
         script_hashes=[],
     )
+
+
+def document_page(document: Document, version: str = "") -> str:
+    """A comparison or a search as a page that opens from a file, loads nothing and runs nothing.
+
+    Args:
+        document: What to show.
+        version: Version of quantmedic that measured it, where that is known.
+    """
+    template = html_environment().get_template("document.html")
+    return template.render(record=document, version=version, palette=INLINE_PALETTE, script_hashes=[])
 
 
 def _article_of(page: Page, embedded: Mapping[str, str]) -> str:

@@ -229,7 +229,7 @@ def _gate_table(box: GateBox) -> Table:
         box.gates,
         [
             (
-                Column("gate"),
+                Column("gate", "tight"),
                 lambda row: [Span(f"{row.mark} {row.label}", f"status status-{row.status}"), f" {row.name}"],
             ),
             (Column("measured", "num"), lambda row: row.value if row.figures else ""),

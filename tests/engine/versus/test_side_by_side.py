@@ -10,7 +10,7 @@ from builders.comparisons import BASE, compared, facts, judged, layer, pair, tab
 from quantmedic.engine.rules.conditions import All, Condition
 from quantmedic.engine.versus.cause_changes import CauseChange, FactChange
 from quantmedic.engine.versus.side_by_side import ComparisonReport
-from quantmedic.reports.markdown import document_markdown
+from quantmedic.reports.block_markdown import document_markdown
 from quantmedic.reports.sections.comparison import compare_document
 
 OPPOSITE = {"healed": "broken", "broken": "healed", "better": "worse", "worse": "better"}
