@@ -128,7 +128,7 @@ def test_a_report_is_its_own_summary_without_links_to_files(checked: Diagnosis) 
     text = job_summary(report)
     assert "](manual/W001.md)" in report and "](graphs/" in report
     assert "](manual/" not in text and "](graphs/" not in text
-    assert text.startswith(report.splitlines()[0]) and "Left out" not in text
+    assert text.startswith(report.splitlines()[0]) and "*Left out, since" not in text
 
 
 def test_a_long_summary_loses_whole_sections_from_the_end(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from builders.litert_models import gradient_images, two_convolutions
 from builders.tiers import others_nightly
 from numpy.typing import NDArray
 
-from quantmedic import collect, fallback, judge, load_rulebase
+from quantmedic import collect, judge, load_rulebase, search
 from quantmedic.api.search import write_search
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.from_litert.litert_models import open_models
@@ -221,12 +221,16 @@ def test_a_fallback_set_is_a_script_whose_model_meets_the_goal(ward: Ward, tmp_p
     given, judged = gradient_images(0), gradient_images(1, 160)
     made = ward.run(script_of(merge_all([COARSE.options, {"config": SOUND["config"]}])), given)
     patient = made.rename(tmp_path / "patient.tflite")
-    record = fallback(ward.float, patient, validation={"image": judged}, min_sqnr_db=20.0, threads=1)
+    record = search("fallback", ward.float, patient, validation={"image": judged}, min_sqnr_db=20.0, threads=1)
     assert record.toolchain is not None and record.toolchain.name == LITERT.name and record.layers
+    assert record.prescription is not None
+    shown = record.prescription.configurations[0].code.splitlines()[0]
     files = {path.name: path for path, _ in write_search(record, tmp_path / "out")}
     code = files["prescription.py"].read_text(encoding="utf-8")
-    assert code.splitlines()[0] in render_search(record) and "quantize_static" not in render_search(record)
+    assert shown in code and shown in render_search(record) and "quantize_static" not in render_search(record)
     before, after = ward.noise(patient, judged), ward.noise(ward.run(code, given), judged)
     assert after < 0.5 * before, code
-    other = fallback(ward.float, patient, validation={"image": judged}, min_sqnr_db=20.0, threads=1, toolchain="tflite")
+    other = search(
+        "fallback", ward.float, patient, validation={"image": judged}, min_sqnr_db=20.0, threads=1, toolchain="tflite"
+    )
     assert other.prescription is not None and "denylisted_nodes=" in other.prescription.configurations[0].code
