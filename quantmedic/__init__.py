@@ -97,6 +97,9 @@ _SUCCESSORS = {
     **{kind: f"quantmedic.search({kind!r}, …)" for kind in ("sensitivity", "fallback", "calibrations", "debugger")},
     "collect_weights": "quantmedic.collect(…, weights_only=True)",
     "compare_weights": "quantmedic.diagnose(…, weights_only=True)",
+    **dict.fromkeys(("equalize", "smooth"), "a toolchain that does it: AIMET, MCT, NNCF or Neural Compressor"),
+    "what_if": "quantmedic.collect for each variant, and quantmedic.compare",
+    "write_sensitivity": "quantmedic.write_search",
 }
 
 
@@ -105,7 +108,7 @@ def __getattr__(name: str) -> object:
     if name == "__version__":
         return import_module("quantmedic.version").VERSION
     if name not in _HOMES:
-        instead = f": call {_SUCCESSORS[name]}" if name in _SUCCESSORS else ""
+        instead = f": use {_SUCCESSORS[name]}" if name in _SUCCESSORS else ""
         raise AttributeError(f"module 'quantmedic' has no attribute {name!r}{instead}")
     found = getattr(import_module(f"quantmedic.{_HOMES[name]}"), name)
     if not isinstance(found, type):

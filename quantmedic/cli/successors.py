@@ -83,6 +83,7 @@ def refuse_option(command: str, typed: str) -> None:
     """
     from quantmedic.api.parameters import NAMES  # the list of commands needs it not
 
-    others = "quantmedic diagnose takes it; quantmedic check judges the report" if typed[2:] in NAMES else None
+    judged = "; quantmedic check judges the report" if command == "check" else ""
+    others = f"quantmedic diagnose takes it{judged}" if typed[2:] in NAMES else None
     if help := OPTIONS.get(typed, others):
         raise QuantmedicError(f"quantmedic {command} has no {typed}", help=help)
