@@ -100,7 +100,7 @@ class Workbench:
         begun = time.monotonic()
         edited = self.edit(task.change, [task.fold], deadline)
         found = self.benches[task.fold].measure(edited, deadline)
-        left = edited.left_integer(self._case, task.change)
+        left = edited.left_integer(self._case, task.change) if edited.left_integer is not None else ()
         return Outcome((found,), left, edited.unedited, seconds=time.monotonic() - begun)
 
     def edit(self, change: Change, places: Iterable[int], deadline: float | None) -> Edited:

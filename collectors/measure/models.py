@@ -265,34 +265,22 @@ class Fitting(NamedTuple):
     deadline: float | None = None
 
 
-class Edited(ABC):
+@dataclass(frozen=True)
+class Edited:
     """A quantized model with a change carried out, or made anew by a toolchain; the original stays as it is.
 
     Attributes:
+        runner: Makes what runs it with so many threads; raises a ``ModelError`` where the runtime refuses it.
         unedited: What of the change could not be carried out, or the runtime undoes by itself, in words.
+        save: Writes it to a file; None where models of this kind are not written.
+        left_integer: Layers that an integer kernel computes before the change and none after it, against the change,
+            by name; None where it is not known which kernels compute.
     """
 
+    runner: Callable[[int], Runner]
     unedited: tuple[str, ...] = ()
-
-    @abstractmethod
-    def runner(self, threads: int) -> Runner:
-        """Runs the changed model.
-
-        Raises:
-            ModelError: The runtime refuses it.
-        """
-
-    def left_integer(self, case: Case, change: Change) -> tuple[str, ...]:
-        """Layers that an integer kernel computes before the change and none after it, against the change, by name.
-
-        Empty where it is not known which kernels compute.
-        """
-        return ()
-
-    @property
-    def save(self) -> Callable[[Path], None] | None:
-        """Writes the changed model to a file; None where models of this kind are not written."""
-        return None
+    save: Callable[[Path], None] | None = None
+    left_integer: Callable[[Case, Change], tuple[str, ...]] | None = None
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from quantmedic import collect, load_rulebase  # noqa: E402
 from quantmedic.collectors.data.batches import Batch  # noqa: E402
 from quantmedic.collectors.from_torch.torch_inputs import TorchData  # noqa: E402
 from quantmedic.collectors.from_torch.torch_models import TorchModels, open_torch_models  # noqa: E402
+from quantmedic.collectors.measure.models import Edited  # noqa: E402
 from quantmedic.engine.case.records import Case  # noqa: E402
 from quantmedic.engine.case.settings_in_force import SettingsInForce  # noqa: E402
 from quantmedic.engine.diagnosis.advice import advise_on  # noqa: E402
@@ -25,7 +26,7 @@ from quantmedic.engine.formulas.change import Targets  # noqa: E402
 from quantmedic.engine.formulas.derive import derive  # noqa: E402
 from quantmedic.engine.rules.toolchain import find_toolchain, options_in_force  # noqa: E402
 from quantmedic.engine.rules.toolchain_options import mark_changes, merge_all, write  # noqa: E402
-from quantmedic.trials.from_torch.torch_remedies import EXECUTORS, TorchMade  # noqa: E402
+from quantmedic.trials.from_torch.torch_remedies import EXECUTORS  # noqa: E402
 
 pytestmark = [pytest.mark.thorough, pytest.mark.nightly]
 
@@ -50,7 +51,7 @@ class Patient:
     judged: Any
     case: Case
 
-    def execute(self, *options: Any, code: str = "") -> TorchMade:
+    def execute(self, *options: Any, code: str = "") -> Edited:
         batches = [self.batch(part) for part in self.calibration.split(8)]
         return EXECUTOR.execute(self.models, self.script(*options, code=code), batches, None)
 

@@ -4,6 +4,7 @@ import copy
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,7 @@ from quantmedic.collectors.data.batches import Batch  # noqa: E402
 from quantmedic.collectors.from_torch.torch_inputs import TorchData  # noqa: E402
 from quantmedic.collectors.from_torch.torch_models import TorchModels, open_torch_models  # noqa: E402
 from quantmedic.collectors.measure.host import has_vnni  # noqa: E402
+from quantmedic.collectors.measure.models import Edited  # noqa: E402
 from quantmedic.engine.case.settings_in_force import SettingsInForce  # noqa: E402
 from quantmedic.engine.diagnosis.prescription import complete_code  # noqa: E402
 from quantmedic.engine.diagnosis.settings_in_force import settings_in_force  # noqa: E402
@@ -50,7 +52,7 @@ from quantmedic.engine.formulas.derive import derive  # noqa: E402
 from quantmedic.engine.rules.toolchain import choose, find_toolchain, options_in_force  # noqa: E402
 from quantmedic.engine.rules.toolchain_options import mark_changes, merge_all, write  # noqa: E402
 from quantmedic.trials.bench import OutOfTimeError  # noqa: E402
-from quantmedic.trials.from_torch.torch_remedies import EXECUTORS, TorchMade  # noqa: E402
+from quantmedic.trials.from_torch.torch_remedies import EXECUTORS, run_module  # noqa: E402
 
 pytestmark = pytest.mark.thorough
 
@@ -164,7 +166,7 @@ class Patient:
     calibration: Tensor
     judged: Tensor
 
-    def execute(self, code: str, deadline: float | None = None) -> TorchMade:
+    def execute(self, code: str, deadline: float | None = None) -> Edited:
         executor = next(each for each in EXECUTORS if each.toolchain == self.toolchain)
         assert executor.missing() is None and executor.version() is not None
         batches = [self.batch(part) for part in self.calibration.split(16)]
@@ -210,7 +212,7 @@ def test_the_settings_in_force_give_the_same_module_again(subtests: pytest.Subte
             assert found.toolchain == toolchain
             code = script(found)
             executed = found.execute(code)
-            assert executed.save is None and isinstance(executed.module, nn.Module) and executed.module is not net
+            assert executed.save is None
             batch = found.batch(x)
             (again,), (deployed,) = executed.runner(1)(batch), found.models.quantized_runner(1)(batch)
             np.testing.assert_allclose(again, deployed, rtol=0, atol=1e-6, err_msg=code)
@@ -437,8 +439,8 @@ def test_training_with_quantizers_runs_as_printed() -> None:
     names: dict[str, Any] = {"model": net, "loader": x.split(16), "train": train}
     exec(compile(complete_code(text, "python", toolchain), "prescription.py", "exec"), names)
     assert len(steps) == 2
-    trained = TorchMade(found.models, names["quantized"])
-    assert found.noise(trained.runner(1)) < 0.5 * found.noise(found.models.quantized_runner(1))
+    trained = partial(run_module, names["quantized"], found.models)
+    assert found.noise(trained) < 0.5 * found.noise(found.models.quantized_runner(1))
 
 
 def test_seven_bits_are_those_of_the_activations() -> None:

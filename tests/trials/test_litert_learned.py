@@ -15,7 +15,7 @@ import quantmedic
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.from_litert.litert_file import LiteModel, read_litert
 from quantmedic.collectors.from_litert.litert_models import LiteRTModels, open_models
-from quantmedic.collectors.measure.models import Fitting, Runner
+from quantmedic.collectors.measure.models import Edited, Fitting, Runner
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.decibels import sqnr_db
 from quantmedic.engine.diagnosis.advice import general_advice
@@ -25,7 +25,6 @@ from quantmedic.engine.errors import DataError, ModelError
 from quantmedic.engine.formulas.change import Change
 from quantmedic.engine.rules.toolchain import find_toolchain
 from quantmedic.trials.from_litert.litert_remedies import EXECUTORS, edit
-from quantmedic.trials.from_onnx.onnx_remedies import EditedTranslation
 
 pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed")
 pytest.importorskip("ai_edge_quantizer", reason="ai-edge-quantizer is not installed")
@@ -69,12 +68,12 @@ def opened(float_path: Path, path: Path, first: Batch) -> LiteRTModels:
     return models
 
 
-def learned(models: LiteRTModels, change: Change, fitting: Fitting) -> EditedTranslation:
+def learned(models: LiteRTModels, change: Change, fitting: Fitting) -> Edited:
     # What is learned alone reads nothing of the case.
     return edit(models.editable(), cast(Case, None), change, fitting)
 
 
-def saved(edited: EditedTranslation, path: Path) -> Path:
+def saved(edited: Edited, path: Path) -> Path:
     assert edited.save is not None
     edited.save(path)
     return path

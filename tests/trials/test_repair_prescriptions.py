@@ -19,7 +19,7 @@ from quantmedic.engine.diagnosis.advice import general_advice
 from quantmedic.engine.diagnosis.candidates import Choice
 from quantmedic.engine.diagnosis.prescription import code_of, write_prescription
 from quantmedic.engine.rules.toolchain import find_toolchain
-from quantmedic.trials.from_onnx.onnx_remedies import ONNX_RUNTIME, OnnxMade
+from quantmedic.trials.from_onnx.onnx_remedies import ONNX_RUNTIME, OnnxEdited
 
 pytestmark = pytest.mark.thorough
 
@@ -64,7 +64,7 @@ def test_the_printed_script_heals(
     models = open_models(*paths)
     batches = [Batch({name: fitted[i : i + 16]}) for i in range(0, len(fitted), 16)]
     made = ONNX_RUNTIME.execute(models, code, batches, None)
-    assert isinstance(made, OnnxMade)
+    assert isinstance(made, OnnxEdited)
     healed = made.model
 
     def noise_db(found: onnx.ModelProto) -> float:

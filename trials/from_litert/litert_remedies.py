@@ -3,7 +3,7 @@
 Prescriptions of ai-edge-quantizer run on the float file in a process of their own.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,14 +19,13 @@ from quantmedic.collectors.from_litert.litert_session import Sessions
 from quantmedic.collectors.from_litert.signatures import feeds_by_tensor
 from quantmedic.collectors.from_onnx.onnx_file import save_content
 from quantmedic.collectors.from_translation.translated_models import TranslatedPair
-from quantmedic.collectors.measure.models import Edited, Fitting, Models, Runner
+from quantmedic.collectors.measure.models import Edited, Fitting, Models
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.formulas.change import Change
 from quantmedic.engine.output_files import write_file
 from quantmedic.trials.edit import ReadSamples, Remedies, Repairable
 from quantmedic.trials.execute import ScriptExecutor, require_as_many_outputs
 from quantmedic.trials.from_onnx import onnx_remedies
-from quantmedic.trials.from_onnx.onnx_remedies import EditedTranslation
 
 #: Names of the files that a prescription reads and writes.
 FLOAT, MADE = "float.tflite", "int8.tflite"
@@ -51,10 +50,8 @@ data = {{_key: _Samples()}}
 """
 
 
-def edit(
-    models: TranslatedPair[LiteRTGraph], case: Case, change: Change, fitting: Fitting | None = None
-) -> EditedTranslation:
-    """The translation as a remedy would leave it; see ``onnx_remedies.edit``.
+def edit(models: TranslatedPair[LiteRTGraph], case: Case, change: Change, fitting: Fitting | None = None) -> Edited:
+    """The translation as a remedy would leave it; see ``onnx_remedies.edit``. It does not show which kernels compute.
 
     What is learned without any other change is learned only where the file has a place for it, and is written there.
 
@@ -71,24 +68,7 @@ def edit(
     def save(path: Path) -> None:
         save_content(graph.content_with(edited.model), path)
 
-    return EditedTranslation(edited, edited.unedited, save if in_place else None)
-
-
-@dataclass(frozen=True)
-class LiteRTMade(Edited):
-    """A file that ai-edge-quantizer made anew of the float one."""
-
-    models: LiteRTModels
-    graph: LiteRTGraph
-
-    def runner(self, threads: int) -> Runner:
-        """Runs the file with interpreters; its outputs stand in the order of the float file's."""
-        return Sessions().runner(self.graph, [i for i, _ in self.models.match.outputs], threads)
-
-    @property
-    def save(self) -> Callable[[Path], None] | None:
-        """Writes the file."""
-        return lambda path: save_content(self.graph.file.content, path)
+    return Edited(edited.runner, edited.unedited, save if in_place else None)
 
 
 @dataclass(frozen=True)
@@ -115,13 +95,17 @@ class LiteRTExecutor(ScriptExecutor):
                 feed = models.float_graph.feed(batch.take(slice(start, start + side)))
                 yield {str(place): array for place, array in feed.items()}
 
-    def open_made(self, models: Models, path: Path) -> LiteRTMade:
-        """Read the file that the script wrote, and run it once."""
+    def open_made(self, models: Models, path: Path) -> Edited:
+        """Read the file that the script wrote, and run it once; its outputs stand in the order of the float file's."""
         assert isinstance(models, LiteRTModels)
         made = graph_of(read_litert(path))
         require_survival([path])
         require_as_many_outputs(made, models.float_graph)
-        return LiteRTMade(models, made)
+        positions = [i for i, _ in models.match.outputs]
+        return Edited(
+            lambda threads: Sessions().runner(made, positions, threads),
+            save=lambda path: save_content(made.file.content, path),
+        )
 
 
 def open_repairable(float_path: Path, quantized_path: Path, data: object, read: ReadSamples) -> Repairable:

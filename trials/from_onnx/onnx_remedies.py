@@ -3,8 +3,8 @@
 Prescriptions of ONNX Runtime and of other toolchains run in a process of their own.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar, Protocol
 
@@ -96,49 +96,9 @@ class EditableModels(PairedOnnxGraphs, Protocol):
 
 @dataclass(frozen=True)
 class OnnxEdited(Edited):
-    """An ONNX model with a change carried out.
+    """An ONNX model with a change carried out, or made anew from the float one; ``model`` is never the original."""
 
-    Attributes:
-        models: The models that were edited.
-        model: A changed copy; the original is never touched.
-    """
-
-    models: EditableModels
-    model: onnx.ModelProto
-    unedited: tuple[str, ...] = ()
-
-    def runner(self, threads: int) -> Runner:
-        """Runs the changed copy."""
-        return self.models.quantized_runner(threads, self.model)
-
-    def left_integer(self, case: Case, change: Change) -> tuple[str, ...]:
-        """By the optimized graphs of both."""
-        return left_integer(self.models, case, self.model, change)
-
-    @property
-    def save(self) -> Callable[[Path], None] | None:
-        """Writes the changed copy to a file."""
-        return lambda path: save_model(self.model, path)
-
-
-@dataclass(frozen=True)
-class EditedTranslation(Edited):
-    """The translation of a model of another runtime with a change carried out.
-
-    It does not show which kernels the runtime would choose.
-
-    Attributes:
-        translation: The changed translation.
-        save: Writes a file of that runtime, where one can be made; a translation is none.
-    """
-
-    translation: OnnxEdited
-    unedited: tuple[str, ...] = ()
-    save: Callable[[Path], None] | None = None
-
-    def runner(self, threads: int) -> Runner:
-        """Runs the changed translation."""
-        return self.translation.runner(threads)
+    model: onnx.ModelProto = field(kw_only=True)
 
 
 def edit(
@@ -175,26 +135,37 @@ def edit(
     """
     fixed = replace(change, learned=frozenset())
     if fixed:
-        edited = _edit_constants(models, case, fixed, runtime)
+        model, unedited = _edit_constants(models, case, fixed, runtime)
     else:
-        edited = OnnxEdited(models, Draft(models.quantized.model).model)
-    return _learn(edited, change, fitting, read) if change.learned else edited
+        model, unedited = Draft(models.quantized.model).model, []
+    if change.learned:
+        model, left = _learn(models, model, change.learned, fitting, read)
+        unedited += left
+    return OnnxEdited(
+        lambda threads: models.quantized_runner(threads, model),
+        tuple(unedited),
+        lambda path: save_model(model, path),
+        lambda case, change: left_integer(models, case, model, change),
+        model=model,
+    )
 
 
-def _learn(edited: OnnxEdited, change: Change, fitting: Fitting | None, read: Reader) -> OnnxEdited:
-    """The edited model with what is learned on samples."""
+def _learn(
+    models: EditableModels, model: onnx.ModelProto, parts: Collection[Learned], fitting: Fitting | None, read: Reader
+) -> tuple[onnx.ModelProto, list[str]]:
+    """The edited model with what is learned on samples, and what could not be learned, in words."""
     if fitting is None:
         raise ValueError("nothing can be learned without samples")
-    model, left, models = edited.model, [*edited.unedited], edited.models
+    left: list[str] = []
     for part, (word, learn) in LEARNERS.items():
-        if part not in change.learned:
+        if part not in parts:
             continue
         graph = read(models.quantized.path, model)
         pair = _Pair(models.float_graph, graph, match_files(models.float_graph, graph), models.shapes)
         found = learn(pair, lambda: fitting.batches, threads=fitting.threads, deadline=fitting.deadline)
         model = found.model
         left += [f"the {word} of {words}" for words in found.left]
-    return OnnxEdited(models, model, tuple(left))
+    return model, left
 
 
 #: How each part is learned, and what it is called, in the order in which they are done.
@@ -214,8 +185,10 @@ class _Pair:
     shapes: Mapping[str, Shape]
 
 
-def _edit_constants(models: EditableModels, case: Case, change: Change, runtime: str) -> OnnxEdited:
-    """New grids, weights and biases."""
+def _edit_constants(
+    models: EditableModels, case: Case, change: Change, runtime: str
+) -> tuple[onnx.ModelProto, list[str]]:
+    """A copy with new grids, weights and biases, and what of these could not be carried out, in words."""
     draft = Draft(models.quantized.model)
     to_qdq(draft, models.quantized)
     draft.touched = False
@@ -239,7 +212,7 @@ def _edit_constants(models: EditableModels, case: Case, change: Change, runtime:
     draft.index()
     products = products_of_precise_inputs(draft, layers, before)
     model = draft.finish()
-    return OnnxEdited(models, model, (*unedited, *_rounded_inputs(models.quantized, model, products, runtime)))
+    return model, [*unedited, *_rounded_inputs(models.quantized, model, products, runtime)]
 
 
 def _rounded_inputs(
@@ -275,25 +248,6 @@ def left_integer(
 
 
 @dataclass(frozen=True)
-class OnnxMade(Edited):
-    """An ONNX model that a toolchain made anew from the float one."""
-
-    models: OnnxModels
-    model: onnx.ModelProto
-
-    def runner(self, threads: int) -> Runner:
-        """Runs the model on the inputs of the float one; its outputs have the float model's names."""
-        graph = replace(self.models.float_graph, path=Path(MADE))
-        names = [graph.outputs[i] for i, _ in self.models.match.outputs]
-        return graph_runner(graph, names, threads, changed=self.model)
-
-    @property
-    def save(self) -> Callable[[Path], None] | None:
-        """Writes the model to a file."""
-        return lambda path: save_model(self.model, path)
-
-
-@dataclass(frozen=True)
 class OnnxExecutor(ScriptExecutor):
     """Runs prescriptions of a toolchain that reads ``float.onnx`` and writes ``int8.onnx``."""
 
@@ -316,11 +270,17 @@ class OnnxExecutor(ScriptExecutor):
         """The inputs of each batch by the names of the float model."""
         return (feed_of(batch, _onnx_models(models).float_graph) for batch in calibration)
 
-    def open_made(self, models: Models, path: Path) -> OnnxMade:
-        """Read the model that the script wrote."""
-        made = load_model(path)
-        require_outputs(made, _onnx_models(models))
-        return OnnxMade(_onnx_models(models), made)
+    def open_made(self, models: Models, path: Path) -> OnnxEdited:
+        """Read the model that the script wrote: it has the inputs and, by their names, the outputs of the float one."""
+        pair, made = _onnx_models(models), load_model(path)
+        require_outputs(made, pair)
+        graph = replace(pair.float_graph, path=Path(MADE))
+        names = [graph.outputs[i] for i, _ in pair.match.outputs]
+        return OnnxEdited(
+            lambda threads: graph_runner(graph, names, threads, changed=made),
+            save=lambda path: save_model(made, path),
+            model=made,
+        )
 
 
 class _OnnxRuntime(OnnxExecutor):

@@ -3,20 +3,21 @@
 Prescriptions run on the float files in a process of their own.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
 from quantmedic.collectors.data.arrays import Array
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.from_onnx.onnx_file import save_content
-from quantmedic.collectors.from_openvino.openvino_file import read_ir
+from quantmedic.collectors.from_openvino.openvino_file import IrModel, read_ir
 from quantmedic.collectors.from_openvino.openvino_graph import OpenVINOGraph, graph_of
 from quantmedic.collectors.from_openvino.openvino_models import OpenVINOModels
 from quantmedic.collectors.from_openvino.openvino_session import Sessions
 from quantmedic.collectors.from_translation.translated_models import TranslatedPair
-from quantmedic.collectors.measure.models import Edited, Fitting, Models, Runner
+from quantmedic.collectors.measure.models import Edited, Fitting, Models
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import OutputError
 from quantmedic.engine.formulas.change import Change
@@ -24,7 +25,6 @@ from quantmedic.engine.output_files import write_file
 from quantmedic.trials.edit import Remedies
 from quantmedic.trials.execute import ScriptExecutor, require_as_many_outputs
 from quantmedic.trials.from_onnx import onnx_remedies
-from quantmedic.trials.from_onnx.onnx_remedies import EditedTranslation
 
 #: Names of the files that a prescription reads and writes.
 FLOAT, MADE = "float.xml", "int8.xml"
@@ -49,39 +49,22 @@ dataset = _nncf.Dataset(_Feeds())
 """
 
 
-def edit(
-    models: TranslatedPair[OpenVINOGraph], case: Case, change: Change, fitting: Fitting | None = None
-) -> EditedTranslation:
-    """The translation as a remedy would leave it; see ``onnx_remedies.edit``.
+def edit(models: TranslatedPair[OpenVINOGraph], case: Case, change: Change, fitting: Fitting | None = None) -> Edited:
+    """The translation as a remedy would leave it; see ``onnx_remedies.edit``. It does not show which kernels compute.
 
     Raises:
         ModelError: Nothing of the change can be carried out.
     """
     edited = onnx_remedies.edit(models, case, change, fitting, runtime="OpenVINO")
-    return EditedTranslation(edited, edited.unedited)
+    return Edited(edited.runner, edited.unedited)
 
 
-@dataclass(frozen=True)
-class OpenVINOMade(Edited):
-    """A model that NNCF made anew of the float one."""
-
-    models: OpenVINOModels
-    graph: OpenVINOGraph
-
-    def runner(self, threads: int) -> Runner:
-        """Runs the model as deployed; its outputs stand in the order of the float model's."""
-        return Sessions().runner(self.graph, [i for i, _ in self.models.match.outputs], threads)
-
-    @property
-    def save(self) -> Callable[[Path], None] | None:
-        """Writes both files."""
-        return self._save
-
-    def _save(self, path: Path) -> None:
-        if path.suffix.lower() != ".xml":
-            raise OutputError("an OpenVINO model is two files, .xml and .bin", where=str(path), help="name the .xml")
-        save_content(self.graph.file.content, path.with_suffix(".bin"))
-        save_content(self.graph.file.xml, path)
+def _save(file: IrModel, path: Path) -> None:
+    """Write both files of a model."""
+    if path.suffix.lower() != ".xml":
+        raise OutputError("an OpenVINO model is two files, .xml and .bin", where=str(path), help="name the .xml")
+    save_content(file.content, path.with_suffix(".bin"))
+    save_content(file.xml, path)
 
 
 @dataclass(frozen=True)
@@ -102,12 +85,13 @@ class OpenVINOExecutor(ScriptExecutor):
         for batch in calibration:
             yield {str(number): array for number, array in enumerate(models.float_graph.feed(batch))}
 
-    def open_made(self, models: Models, path: Path) -> OpenVINOMade:
-        """Read the model that the script wrote."""
+    def open_made(self, models: Models, path: Path) -> Edited:
+        """Read the model that the script wrote; its outputs stand in the order of the float model's."""
         assert isinstance(models, OpenVINOModels)
         made = graph_of(read_ir(path))
         require_as_many_outputs(made, models.float_graph)
-        return OpenVINOMade(models, made)
+        positions = [i for i, _ in models.match.outputs]
+        return Edited(lambda threads: Sessions().runner(made, positions, threads), save=partial(_save, made.file))
 
 
 EXECUTORS = (OpenVINOExecutor("NNCF", "nncf", frozenset({"dataset"}), DATASET),)

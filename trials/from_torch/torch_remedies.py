@@ -11,6 +11,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -22,7 +23,7 @@ from quantmedic.collectors.from_torch.module import as_deployed
 from quantmedic.collectors.from_torch.torch_graph import Place, TorchGraph
 from quantmedic.collectors.from_torch.torch_models import TorchModels
 from quantmedic.collectors.from_torch.torch_pair import TorchPair, arrays_of, call_module
-from quantmedic.collectors.measure.models import Edited, Fitting, Float32, Models, Runner
+from quantmedic.collectors.measure.models import Edited, Fitting, Float32, Models
 from quantmedic.collectors.pair.graph import Operator
 from quantmedic.collectors.pair.originals import bias_of, weight_of
 from quantmedic.collectors.pair.weight_forms import forms_of
@@ -41,26 +42,8 @@ RESULT = "quantized"
 LINES = 5
 
 
-@dataclass(frozen=True)
-class TorchEdited(Edited):
-    """A quantized module that computes, while it runs, what it would after the change; it has no integer kernels.
-
-    Attributes:
-        models: The models that were edited.
-        interception: Makes the interception of one run; called for every batch.
-    """
-
-    models: TorchModels
-    interception: Callable[[], Changed]
-    unedited: tuple[str, ...] = ()
-
-    def runner(self, threads: int) -> Runner:
-        """Runs the module under the interception."""
-        return self.models.quantized_runner(threads, self.interception)
-
-
-def edit(models: TorchModels, case: Case, change: Change, fitting: Fitting | None = None) -> TorchEdited:
-    """The deployed module as a remedy would leave it.
+def edit(models: TorchModels, case: Case, change: Change, fitting: Fitting | None = None) -> Edited:
+    """The deployed module, which computes while it runs what it would after the change.
 
     Fake quantizers, and pairs that convert to codes and back, round to the new grid or hand their input on; layers get
     weights and biases made from the float module's.
@@ -94,7 +77,7 @@ def edit(models: TorchModels, case: Case, change: Change, fitting: Fitting | Non
             where=[str(graph.path), *editor.unedited[:5]],
             help="apply the remedy with the tool that quantized the module",
         )
-    return TorchEdited(models, editor.new_interception, tuple(editor.unedited))
+    return Edited(lambda threads: models.quantized_runner(threads, editor.new_interception), tuple(editor.unedited))
 
 
 class _Editor:
@@ -192,34 +175,19 @@ def _instead(replace: Replace, kept: dict[str, torch.Tensor] | None) -> Redo:
     return redo
 
 
-@dataclass(frozen=True)
-class TorchMade(Edited):
-    """The module that a prescription made of the float one; modules are returned, not written.
-
-    Attributes:
-        models: The pair that it was written for.
-        module: The module that it made.
-    """
-
-    models: TorchPair
-    module: torch.nn.Module
-
-    def runner(self, threads: int) -> Runner:
-        """Runs the module; its outputs are those of the float module, in the same order."""
-        return self._outputs
-
-    def _outputs(self, batch: Batch) -> list[Float32]:
-        models, graph = self.models, self.models.float_graph
-        with models.lock, torch.no_grad(), as_deployed(self.module):
-            tensors = models.inputs.tensors(batch.inputs, self.module)
-            result = call_module(self.module, models.inputs, tensors, None, "prescribed model", batch.inputs)
-        found = tensors_of(result)
-        if len(found) != graph.returned:
-            raise ModelError(
-                "the prescribed model returns something else than the float model",
-                where=f"tensors: {graph.returned} of the float model, {len(found)} of the prescribed one",
-            )
-        return arrays_of(found, [graph.positions[i] for i, _ in models.match.outputs])
+def run_module(module: torch.nn.Module, models: TorchPair, batch: Batch) -> list[Float32]:
+    """What the module that a prescription made returns in place of the float module's outputs, in their order."""
+    graph = models.float_graph
+    with models.lock, torch.no_grad(), as_deployed(module):
+        tensors = models.inputs.tensors(batch.inputs, module)
+        result = call_module(module, models.inputs, tensors, None, "prescribed model", batch.inputs)
+    found = tensors_of(result)
+    if len(found) != graph.returned:
+        raise ModelError(
+            "the prescribed model returns something else than the float model",
+            where=f"tensors: {graph.returned} of the float model, {len(found)} of the prescribed one",
+        )
+    return arrays_of(found, [graph.positions[i] for i, _ in models.match.outputs])
 
 
 @dataclass(frozen=True)
@@ -267,7 +235,7 @@ class TorchExecutor(Executor):
         (name,) = self.supplies - {"model"}
         return name
 
-    def execute(self, models: Models, code: str, calibration: Iterable[Batch], deadline: float | None) -> TorchMade:
+    def execute(self, models: Models, code: str, calibration: Iterable[Batch], deadline: float | None) -> Edited:
         """Run the text on a copy of the float module.
 
         Raises:
@@ -293,7 +261,7 @@ class TorchExecutor(Executor):
             raise ModelError(f"the prescription for {self.toolchain} leaves no module {RESULT!r} behind")
         if deadline is not None and time.monotonic() > deadline:
             raise OutOfTimeError
-        return TorchMade(models, module)
+        return Edited(lambda threads: partial(run_module, module, models))
 
     def _run(self, code: str, names: dict[str, object]) -> None:
         try:
