@@ -2,9 +2,10 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from quantmedic.collectors.from_checkpoint.layers.output_gains import ChannelGains
 from quantmedic.collectors.from_checkpoint.layers.weight_slices import slices
@@ -46,13 +47,24 @@ class Pair:
 
 @dataclass(frozen=True)
 class Layer:
-    """One operator to be, with its name in both checkpoints."""
+    """One operator to be, with its name in both checkpoints, the number of its inputs and the gains of its channels."""
 
     name: str
     quantized_name: str
     facts: WeightFacts
-    is_embedding: bool
+    inputs: int
     gains: ChannelGains = field(default_factory=ChannelGains)
+
+    def with_facts(self, **more: object) -> "Layer":
+        """The same with other values of these facts."""
+        return replace(self, facts=self.facts.model_copy(update=more))
+
+    @property
+    def columns(self) -> NDArray[np.float64]:
+        """Gains of its inputs; 1 where it has none, no number where too little is left of a channel."""
+        found = np.array(self.gains.columns, float) if self.gains.columns else np.ones(self.inputs)
+        found[[*self.gains.unsure]] = np.nan
+        return found
 
 
 def differs(tensor: Stored, twin: Stored) -> bool:

@@ -13,7 +13,7 @@ from quantmedic.collectors.from_checkpoint.layers.exchanged_layers import with_t
 from quantmedic.collectors.from_checkpoint.layers.gain_changes import GainChanges, gain_changes
 from quantmedic.collectors.from_checkpoint.layers.output_gains import SPREAD
 from quantmedic.collectors.from_checkpoint.safetensors_file import Checkpoint
-from quantmedic.collectors.from_checkpoint.tensor_roles import RIGHTLY_FLOAT
+from quantmedic.collectors.from_checkpoint.tensor_roles import RIGHTLY_FLOAT, is_embedding
 from quantmedic.engine.case.facts import BiasFacts, CheckpointFacts, ModelFacts, WeightFacts
 from quantmedic.engine.case.records import CaseRecord, OperatorRecord
 
@@ -39,17 +39,18 @@ Kind = tuple[str | None, int | None, str | None]
 
 def record_of(found: list[Layer], pair: Pair, version: str) -> CaseRecord:
     changes = gain_changes(found, pair)
-    facts = _with_peers(with_twins(found, changes.facts, pair))
+    found = with_twins(changes.layers, pair)
+    facts = _with_peers([layer.facts for layer in found])
     operators = tuple(
         OperatorRecord(
             index=index,
             name=layer.name.removesuffix(".weight"),
             float_name=layer.name.removesuffix(".weight"),
             quantized_name=layer.quantized_name.removesuffix(".weight"),
-            op_type="Gather" if layer.is_embedding else "Gemm",
+            op_type="Gather" if is_embedding(layer.name) else "Gemm",
             inputs=(),
             outputs=(),
-            is_compute=not layer.is_embedding,
+            is_compute=not is_embedding(layer.name),
             is_last=None,
             executed_as=None,
             weight=weight,
@@ -163,7 +164,7 @@ def _checkpoint_notices(pair: Pair, changes: GainChanges) -> list[str]:
     notices = [WEIGHTS_ALONE]
     if _lacks_config(pair.quantized):
         notices.append(NO_CONFIG if pair.quantized.settings else f"{NO_CONFIG}, {NOTHING_SAID}")
-    notices += _gain_notices(changes.facts)
+    notices += _gain_notices(changes.layers)
     matched = {pair.names[name] for name in pair.floats.tensors if name in pair.names}
     lists: Mapping[str, Sequence[str]] = {
         "no counterpart in the quantized checkpoint": pair.missing,
@@ -185,9 +186,12 @@ def _lacks_config(checkpoint: Checkpoint) -> bool:
     return folder.is_dir() and framework_of(folder) == "safetensors" and not checkpoint.config
 
 
-def _gain_notices(facts: Sequence[WeightFacts]) -> list[str]:
+def _gain_notices(layers: Sequence[Layer]) -> list[str]:
     """That layers hold gains, so that their errors are those beside them."""
-    undone = [weight for weight in facts if (weight.input_gain_ratio or 1.0) > SPREAD and weight.left_input_gain == 1.0]
+    weights = [layer.facts for layer in layers]
+    undone = [
+        weight for weight in weights if (weight.input_gain_ratio or 1.0) > SPREAD and weight.left_input_gain == 1.0
+    ]
     if not undone:
         return []
     most = max(weight.input_gain_ratio or 1.0 for weight in undone)

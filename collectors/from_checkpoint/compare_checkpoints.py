@@ -7,7 +7,7 @@ data sets, so that whatever rests on activations is not judged.
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -28,9 +28,14 @@ from quantmedic.collectors.from_checkpoint.safetensors_file import (
     Values,
     natural_order,
 )
-from quantmedic.collectors.from_checkpoint.tensor_roles import hidden_size, is_router_of_experts, role_of
+from quantmedic.collectors.from_checkpoint.tensor_roles import (
+    OUTPUT_WEIGHTS,
+    hidden_size,
+    is_router_of_experts,
+    role_of,
+)
 from quantmedic.collectors.from_checkpoint.weight_values import match_names
-from quantmedic.collectors.measure.checkpoints import Elsewhere, Found
+from quantmedic.collectors.measure.checkpoints import CompareTensors, Elsewhere, Found
 from quantmedic.collectors.measure.host import threads_to_use
 from quantmedic.collectors.pair.weight_grids import ALIKE, MIN_STRANGERS, STRANGER_SHARE
 from quantmedic.engine.case.facts import WeightFacts
@@ -39,8 +44,6 @@ from quantmedic.engine.errors import ModelError
 
 #: Endings of constants that old checkpoints store and new ones do not.
 _CONSTANTS = ("rotary_emb.inv_freq", ".masked_bias", ".attn.bias", ".attention.bias", "position_ids")
-_EMBEDDING_WORDS = ("embed", "token_embd", "wte", "wpe", "word_embeddings")
-_OUTPUT_WEIGHTS = ("lm_head.weight", "output.weight", "embed_out.weight")
 #: Layers whose float weights are ``[inputs, outputs]``, and the architectures that have them.
 _CONV1D_LAYERS, _CONV1D_MODELS = ("c_attn", "c_proj", "c_fc", "q_attn"), ("gpt2", "openai-gpt")
 #: A reading that gains so much explains why weights look strange, in dB.
@@ -56,27 +59,21 @@ _FOUND = ("notices", "missing", "mismatched", "altered", "left")
 _UNITS = 512
 
 
-@dataclass(frozen=True)
-class OpenedPair:
-    """Two checkpoints that belong together, compared some tensors at a time."""
-
-    pair: Pair
-
-    def compare(self, names: Sequence[str], threads: int | None = None) -> Found:
-        """What comparing these float tensors with their counterparts finds."""
-        own = replace(self.pair, notices=[], missing=[], mismatched=[], altered=[], left=[])
-        with ThreadPoolExecutor(min(threads_to_use(threads), _MAX_THREADS)) as workers:
-            layers = [layer for name in names for layer in _compare_tensor(name, own, workers)]
-        return {"layers": layers, **{name: getattr(own, name) for name in _FOUND}}
-
-
-def open_checkpoints(float_path: Path, quantized_path: Path) -> OpenedPair:
-    """Both checkpoints, to be compared.
+def open_checkpoints(float_path: Path, quantized_path: Path) -> CompareTensors:
+    """What compares tensors of both checkpoints.
 
     Raises:
         ModelError: A checkpoint cannot be read or is of the wrong kind.
     """
-    return OpenedPair(_pair_of(*open_both(float_path, quantized_path)))
+    pair = _pair_of(*open_both(float_path, quantized_path))
+
+    def compare(names: Sequence[str], threads: int | None) -> Found:
+        own = replace(pair, notices=[], missing=[], mismatched=[], altered=[], left=[])
+        with ThreadPoolExecutor(min(threads_to_use(threads), _MAX_THREADS)) as workers:
+            layers = [layer for name in names for layer in _compare_tensor(name, own, workers)]
+        return {"layers": layers, **{name: getattr(own, name) for name in _FOUND}}
+
+    return compare
 
 
 def collect_checkpoints(
@@ -253,9 +250,10 @@ def _is_rescaled(measured: Measured) -> bool:
 def _layer_of(name: str, quantized_name: str, measured: Measured, pair: Pair) -> Layer:
     pair.notices += [f"{name}: {notice}" for notice in measured.notices]
     is_router = is_router_of_experts(name, pair.floats.tensors)
-    role = "router" if is_router else role_of(name, pair.floats.tensors[name].shape, pair.hidden)
+    shape = pair.floats.tensors[name].shape
+    role = "router" if is_router else role_of(name, shape, pair.hidden)
     facts = measured.facts.model_copy(update={"name": name, "is_router": is_router, "role": role})
-    return Layer(name, quantized_name, facts, _is_embedding(name), measured.gains)
+    return Layer(name, quantized_name, facts, len(measured.gains.columns) or math.prod(shape[1:]), measured.gains)
 
 
 def _float_source(tensor: Stored, layer: PackedLayer, floats: Checkpoint) -> Callable[[slice], Values] | None:
@@ -281,13 +279,9 @@ def _is_spared(name: str, pair: Pair) -> bool:
     """The tensor is not needed: a constant of the architecture, or output weights that are the embeddings."""
     if any(name.endswith(ending) for ending in _CONSTANTS) or not pair.floats.tensors[name].is_float:
         return True
-    if not name.endswith(_OUTPUT_WEIGHTS):
+    if not name.endswith(OUTPUT_WEIGHTS):
         return False
     return any(config.get("tie_word_embeddings") is True for config in (pair.floats.config, pair.quantized.config))
-
-
-def _is_embedding(name: str) -> bool:
-    return any(word in name.lower() for word in _EMBEDDING_WORDS) and not name.endswith(_OUTPUT_WEIGHTS)
 
 
 def _refuse_strangers(layers: Iterable[Layer], pair: Pair) -> None:

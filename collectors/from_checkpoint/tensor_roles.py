@@ -29,6 +29,9 @@ _WRITERS = frozenset(
         "ffn_down", "ffn_down_exps", "ffn_down_shexp", "linear_2",
     )
 )  # fmt: skip
+_EMBEDDING_WORDS = ("embed", "token_embd", "wte", "wpe", "word_embeddings")
+#: Endings of the names of weights that may be the embeddings, too.
+OUTPUT_WEIGHTS = ("lm_head.weight", "output.weight", "embed_out.weight")
 _BLOCK = re.compile(r"\.\d+\.")
 #: Tables of words have at least so many rows for each column; the inner width of an MLP is at least this many times the
 #: hidden size, which shared keys and values make smaller in attention.
@@ -53,6 +56,11 @@ def hidden_size(tensors: Mapping[str, Stored]) -> int | None:
     """The width of a model: the size that most of its vectors have."""
     sizes = Counter(each.shape[0] for each in tensors.values() if len(each.shape) == 1 and each.is_float)
     return sizes.most_common(1)[0][0] if sizes else None
+
+
+def is_embedding(name: str) -> bool:
+    """The weight is a table that is looked up, by its name."""
+    return any(word in name.lower() for word in _EMBEDDING_WORDS) and not name.endswith(OUTPUT_WEIGHTS)
 
 
 def reads_a_norm(name: str) -> bool:

@@ -10,15 +10,10 @@ from quantmedic.engine.case.records import Case
 
 #: What comparing some tensors finds, small enough to travel: layers, and what else there is to say.
 Found = dict[str, list[Any]]
+#: Compares float tensors of two open checkpoints, by name, with their counterparts, on so many threads.
+CompareTensors = Callable[[Sequence[str], int | None], Found]
 #: Compares groups of tensors, by name, on other machines; gives what was found by the number of the group.
 Elsewhere = Callable[[Sequence[Sequence[str]]], Iterable[tuple[int, Found]]]
-
-
-class CheckpointPair(Protocol):
-    """Two open checkpoints, compared some tensors at a time."""
-
-    def compare(self, names: Sequence[str], threads: int | None = None) -> Found:
-        """What comparing these float tensors with their counterparts finds."""
 
 
 @runtime_checkable
@@ -35,7 +30,7 @@ class Checkpoints(Protocol):
     def takes_rest(self, path: object) -> bool:
         """Whether it takes what nothing recognizes."""
 
-    def open(self, float_path: Path, quantized_path: Path) -> CheckpointPair:
+    def open(self, float_path: Path, quantized_path: Path) -> CompareTensors:
         """Open both, for a worker that compares tensors for ``elsewhere``."""
 
     def compare(

@@ -18,7 +18,7 @@ from quantmedic.api.rulebase import load_rulebase
 from quantmedic.cluster.answers import StoredCase, load_stored, store_case
 from quantmedic.cluster.jobs import Job
 from quantmedic.collectors.extensions import extension_for
-from quantmedic.collectors.measure.checkpoints import CHECKPOINTS, CheckpointPair, Found
+from quantmedic.collectors.measure.checkpoints import CHECKPOINTS, CompareTensors, Found
 from quantmedic.collectors.measure.collect_pair import SliceRun
 from quantmedic.collectors.measure.models import Models
 from quantmedic.collectors.native.runs import time_limit
@@ -128,8 +128,8 @@ def simulate_search(
 
 def compare_layers(job: Job, names: Sequence[str]) -> Found:
     """What comparing some tensors of two checkpoints finds."""
-    with _borrow(_open_checkpoints, job) as pair:
-        return pair.compare(names, job.options.threads)
+    with _borrow(_open_checkpoints, job) as compare:
+        return compare(names, job.options.threads)
 
 
 @contextmanager
@@ -181,7 +181,7 @@ def _open_trials(job: Job, stored: StoredCase) -> tuple[Models, Workbench]:
     return models, bench
 
 
-def _open_checkpoints(job: Job) -> CheckpointPair:
-    """Both checkpoints of a job."""
+def _open_checkpoints(job: Job) -> CompareTensors:
+    """What compares tensors of both checkpoints of a job."""
     paths = Path(job.float_model), Path(job.quantized_model)
     return extension_for(CHECKPOINTS, paths[1], str(paths[1])).open(*paths)

@@ -22,21 +22,20 @@ Shape = tuple[int, ...]
 Corner = Callable[[str], Values]
 
 
-def with_twins(found: Sequence[Layer], facts: Sequence[WeightFacts], pair: Pair) -> list[WeightFacts]:
-    """The facts, those of strange layers with the layer that their weights are of; nothing where there is none."""
-    strange = [layer for layer, own in zip(found, facts, strict=True) if _is_strange(own)][:_MOST]
+def with_twins(found: Sequence[Layer], pair: Pair) -> list[Layer]:
+    """The layers, strange ones with the layer that their weights are of; nothing where there is none."""
+    strange = {layer.name for layer in [layer for layer in found if _is_strange(layer.facts)][:_MOST]}
     if not strange:
-        return list(facts)
-    names = {layer.name for layer in strange}
+        return list(found)
     others: dict[Shape, list[str]] = {}
     for layer in found:
         others.setdefault(pair.floats.tensors[layer.name].shape, []).append(layer.name)
     corner_of = cache(partial(_corner_of, pair))  # each is read once
-    twins = {layer.name: _twin_of(layer, pair, others, corner_of) for layer in found if layer.name in names}
+    twins = {layer.name: _twin_of(layer, pair, others, corner_of) for layer in found if layer.name in strange}
     exchanges = _exchanges(twins, [layer.name for layer in found])
     return [
-        own.model_copy(update=twins[layer.name] | exchanges[layer.name]) if layer.name in names else own
-        for layer, own in zip(found, facts, strict=True)
+        layer.with_facts(**twins[layer.name], **exchanges[layer.name]) if layer.name in strange else layer
+        for layer in found
     ]
 
 

@@ -3,23 +3,16 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.collectors.from_checkpoint.checkpoint_pair import Layer, Pair
-from quantmedic.collectors.from_checkpoint.layers.input_gains import (
-    NormChange,
-    Reader,
-    explained_changes,
-    with_left_inputs,
-)
+from quantmedic.collectors.from_checkpoint.layers.input_gains import NormChange, explained_changes, with_left_inputs
 from quantmedic.collectors.from_checkpoint.layers.norms import doubles_of, has_offset_norms, is_misfolded
-from quantmedic.collectors.from_checkpoint.layers.output_gains import SPREAD, with_left_gains
+from quantmedic.collectors.from_checkpoint.layers.output_gains import SPREAD, ChannelGains, left_gain
 from quantmedic.collectors.from_checkpoint.safetensors_file import Stored
 from quantmedic.collectors.from_checkpoint.tensor_roles import module_around
-from quantmedic.engine.case.facts import WeightFacts
 
 Floats = NDArray[np.float64]
 #: Channels count from this gain on, and where the bias is not next to nothing beside the others.
@@ -33,14 +26,14 @@ class GainChanges:
     """What the gains of two checkpoints tell.
 
     Attributes:
-        facts: Facts of all layers, in order.
+        layers: All layers, in order, with what is left of their gains.
         rescaled: Layers with gains of their inputs.
         misfolded: Norms that were divided in the way of another architecture.
         unexplained: Tensors that changed, and no gains explain it.
         unscaled_biases: Biases that were not multiplied with their weights.
     """
 
-    facts: Sequence[WeightFacts]
+    layers: Sequence[Layer]
     rescaled: Sequence[str]
     misfolded: Sequence[str]
     unexplained: Sequence[str]
@@ -51,7 +44,7 @@ def gain_changes(found: Sequence[Layer], pair: Pair) -> GainChanges:
     """What is left of the gains of layers, and what their gains explain."""
     tensors = pair.floats.tensors
     altered = frozenset(size for name in pair.altered for size in tensors[name].shape)
-    facts = with_left_gains([layer.facts for layer in found], [layer.gains for layer in found], altered)
+    found = _with_left_gains(found, altered)
     vectors = [(name, tensors[name], _twin(name, pair)) for name in pair.altered if len(tensors[name].shape) == 1]
     has_offset = has_offset_norms(pair.floats.config)
     offset = None if has_offset is None else float(has_offset)
@@ -61,21 +54,38 @@ def gain_changes(found: Sequence[Layer], pair: Pair) -> GainChanges:
         is_other = is_misfolded(*both, _gains_behind(name, found), has_offset=has_offset)
         changes.append(NormChange(name, *both, offset, is_other))
     misfolded = [change.name for change in changes if change.is_misfolded]
-    readers = [
-        Reader(layer.name, len(layer.gains.columns) or prod(tensors[layer.name].shape[1:]), weight, layer.gains)
-        for layer, weight in zip(found, facts, strict=True)
-    ]
-    explained = explained_changes(changes, readers)
+    explained = explained_changes(changes, found)
     lost = frozenset(tensors[name].shape[0] for name in pair.missing if len(tensors[name].shape) == 1)
-    facts = with_left_inputs(readers, changes, lost, partial(_scales_beside, pair))
+    found = with_left_inputs(found, changes, lost, partial(_scales_beside, pair))
     settled = {*misfolded, *(change.name for change in explained)}
     return GainChanges(
-        facts,
-        [each.name for each in facts if each.name and (each.input_gain_ratio or 1.0) > SPREAD],
+        found,
+        [layer.name for layer in found if (layer.facts.input_gain_ratio or 1.0) > SPREAD],
         misfolded,
         [name for name in pair.altered if name not in settled],
-        [*_unscaled_biases(found, facts, pair), *_unscaled_norm_biases(explained, pair)],
+        [*_unscaled_biases(found, pair), *_unscaled_norm_biases(explained, pair)],
     )
+
+
+def _with_left_gains(found: Sequence[Layer], altered: frozenset[int]) -> list[Layer]:
+    """The layers with gains of output channels that nothing in the checkpoint undoes; see ``left_gain``."""
+    readers = [layer.gains for layer in found if layer.gains.inputs]
+    beside: dict[str, list[ChannelGains]] = {}
+    for layer in found:
+        if layer.gains.inputs:
+            beside.setdefault(module_around(layer.name), []).append(layer.gains)
+    changed = []
+    for layer in found:
+        # Those of the same module first: in a mixture of thousands of layers the others are too many.
+        near = left_gain(layer.gains, beside.get(module_around(layer.name), ()), frozenset())
+        undone = near is not None and near[0] == 0
+        left = (
+            (near if undone else left_gain(layer.gains, readers, altered))
+            if layer.facts.rounding.mse is not None
+            else None
+        )
+        changed.append(layer.with_facts(left_gain_channels=left[0], left_gain=left[1]) if left is not None else layer)
+    return changed
 
 
 def _gains_behind(norm: str, found: Sequence[Layer]) -> list[Floats]:
@@ -107,15 +117,15 @@ def _is_within(other: str, block: str, names: Mapping[str, str], name: str) -> b
     return other.startswith((f"{own}.", f"{block}."))
 
 
-def _unscaled_biases(found: Sequence[Layer], facts: Sequence[WeightFacts], pair: Pair) -> list[str]:
+def _unscaled_biases(found: Sequence[Layer], pair: Pair) -> list[str]:
     """Biases of layers that stayed as they were while the weights of their outputs have gains.
 
     Gains that no layer undoes are wrong themselves: then it is not the bias that was forgotten.
     """
     names = [
         (f"{layer.name.removesuffix('weight')}bias", np.array(layer.gains.rows, float))
-        for layer, own in zip(found, facts, strict=True)
-        if layer.gains.rows and not own.left_gain_channels
+        for layer in found
+        if layer.gains.rows and not layer.facts.left_gain_channels
     ]
     return [name for name, gains in names if _stays(name, gains, pair)]
 

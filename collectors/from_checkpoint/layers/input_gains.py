@@ -5,15 +5,15 @@ only one of both was done, or some of the layers behind a norm were left out, th
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from quantmedic.collectors.from_checkpoint.layers.output_gains import LOUD, ChannelGains
+from quantmedic.collectors.from_checkpoint.checkpoint_pair import Layer
+from quantmedic.collectors.from_checkpoint.layers.output_gains import LOUD
 from quantmedic.collectors.from_checkpoint.tensor_roles import module_around, reads_a_norm
-from quantmedic.engine.case.facts import WeightFacts
 
 #: A gain is undone where this share of its logarithm is left at most, on this share of the channels.
 _LEFT, _SHARE = 0.5, 0.9
@@ -59,24 +59,7 @@ class NormChange:
         )
 
 
-@dataclass(frozen=True)
-class Reader:
-    """A layer with the number of its inputs, its facts and the gains of its channels."""
-
-    name: str
-    inputs: int
-    facts: WeightFacts
-    gains: ChannelGains = field(default_factory=ChannelGains)
-
-    @property
-    def columns(self) -> Floats:
-        """Gains of its inputs; 1 where it has none, no number where too little is left of a channel."""
-        found = np.array(self.gains.columns, float) if self.gains.columns else np.ones(self.inputs)
-        found[[*self.gains.unsure]] = np.nan
-        return found
-
-
-def explained_changes(changes: Iterable[NormChange], readers: Sequence[Reader]) -> list[NormChange]:
+def explained_changes(changes: Iterable[NormChange], readers: Sequence[Layer]) -> list[NormChange]:
     """Changes of norms that gains of layers undo: of the same block, or of layers outside of all, such as the head."""
     own = [reader for reader in readers if reader.gains.columns]
     outside = [reader for reader in own if not module_around(reader.name)]
@@ -89,9 +72,9 @@ def explained_changes(changes: Iterable[NormChange], readers: Sequence[Reader]) 
 
 
 def with_left_inputs(
-    readers: Sequence[Reader], changes: Sequence[NormChange], lost: frozenset[int], scales_beside: ScalesBeside
-) -> list[WeightFacts]:
-    """The facts with gains of input channels that nothing undoes.
+    readers: Sequence[Layer], changes: Sequence[NormChange], lost: frozenset[int], scales_beside: ScalesBeside
+) -> list[Layer]:
+    """The layers with gains of input channels that nothing undoes.
 
     Args:
         readers: All layers.
@@ -103,8 +86,9 @@ def with_left_inputs(
     found = []
     for reader in readers:
         left = _left_inputs(reader, places)
-        update = {} if left is None else {"left_input_channels": left[0], "left_input_gain": left[1]}
-        found.append(reader.facts.model_copy(update=update))
+        if left is not None:
+            reader = reader.with_facts(left_input_channels=left[0], left_input_gain=left[1])
+        found.append(reader)
     return found
 
 
@@ -112,14 +96,14 @@ class _Places:
     """Which layers stand where: a mixture has tens of thousands, so that none is held against all others."""
 
     def __init__(
-        self, readers: Sequence[Reader], changes: Sequence[NormChange], lost: frozenset[int], scales: ScalesBeside
+        self, readers: Sequence[Layer], changes: Sequence[NormChange], lost: frozenset[int], scales: ScalesBeside
     ) -> None:
         self.all_changes, self.lost, self.scales_beside = changes, lost, scales
         self._changes: dict[str, list[NormChange]] = {}
         for change in changes:
             self._changes.setdefault(change.block, []).append(change)
-        self._writers: dict[str, list[Reader]] = {}
-        self._parts: dict[tuple[str, str], list[Reader]] = {}
+        self._writers: dict[str, list[Layer]] = {}
+        self._parts: dict[tuple[str, str], list[Layer]] = {}
         self._undone: dict[tuple[str, str, int], Floats | None] = {}
         for reader in readers:
             if reader.gains.rows:
@@ -140,7 +124,7 @@ class _Places:
         for block in self._blocks_of(name):
             yield from self._changes[block]
 
-    def writers_beside(self, name: str) -> Sequence[Reader]:
+    def writers_beside(self, name: str) -> Sequence[Layer]:
         """Layers of the same module with gains of their outputs."""
         return self._writers.get(module_around(name), ())
 
@@ -152,7 +136,7 @@ class _Places:
         return self._undone[key]
 
     @staticmethod
-    def _find_factor(change: NormChange, beside: Iterable[Reader], inputs: int) -> Floats | None:
+    def _find_factor(change: NormChange, beside: Iterable[Layer], inputs: int) -> Floats | None:
         columns = [each.columns for each in beside if each.inputs == inputs]
         for factor in (each for each in change.factors if len(each) == inputs):
             if any(_departure(factor * gains) < _EXPLAINED * _departure(factor) for gains in columns):
@@ -160,7 +144,7 @@ class _Places:
         return None
 
 
-def _left_inputs(own: Reader, places: _Places) -> tuple[int, float] | None:
+def _left_inputs(own: Layer, places: _Places) -> tuple[int, float] | None:
     """How many input channels have a gain that nothing undoes, and the largest of them; None: not known."""
     forgotten = _factor_before(own, places)
     if forgotten is not None:
@@ -180,7 +164,7 @@ def _left_inputs(own: Reader, places: _Places) -> tuple[int, float] | None:
     return len(own.gains.loud_inputs), max(own.gains.loud_inputs.values(), key=lambda gain: abs(np.log(gain)))
 
 
-def _factor_before(own: Reader, places: _Places) -> Floats | None:
+def _factor_before(own: Layer, places: _Places) -> Floats | None:
     """What the norm before the layer multiplies with, where a layer beside it undoes that and it does not itself."""
     if not reads_a_norm(own.name):
         return None
@@ -195,7 +179,7 @@ def _part_of(name: str, block: str) -> str:
     return name.removeprefix(f"{block}.").partition(".")[0] if name.startswith(f"{block}.") else ""
 
 
-def _is_undone(own: Reader, factor: Floats) -> bool:
+def _is_undone(own: Layer, factor: Floats) -> bool:
     """Gains of inputs times what comes before them are one factor for nearly all channels that have a gain."""
     if len(factor) != own.inputs:
         return False

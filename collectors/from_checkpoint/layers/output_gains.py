@@ -13,8 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.collectors.from_checkpoint.layers.layer_probes import Gains
-from quantmedic.collectors.from_checkpoint.tensor_roles import module_around
-from quantmedic.engine.case.facts import WeightFacts
 
 #: Gains of output channels from here on are looked at; clipping and coarse rounding shrink a channel by up to a half.
 LOUD, QUIET = 1.25, 0.5
@@ -104,26 +102,6 @@ def _are_spread(gains: Numbers) -> bool:
     """Some are further from the middle one than rounding explains; what is 0 or no number is none."""
     known = np.abs(gains[np.isfinite(gains) & (gains != 0)])
     return bool(known.size and max(known.max() / np.median(known), np.median(known) / known.min()) > SPREAD)
-
-
-def with_left_gains(
-    facts: Sequence[WeightFacts], gains: Sequence[ChannelGains], altered: frozenset[int]
-) -> list[WeightFacts]:
-    """The facts with gains of output channels that nothing in the checkpoint undoes; see ``left_gain``."""
-    readers = [own for own in gains if own.inputs]
-    beside: dict[str, list[ChannelGains]] = {}
-    for own, weight in zip(gains, facts, strict=True):
-        if own.inputs:
-            beside.setdefault(module_around(weight.name or ""), []).append(own)
-    found = []
-    for own, weight in zip(gains, facts, strict=True):
-        # Those of the same module first: in a mixture of thousands of layers the others are too many.
-        near = left_gain(own, beside.get(module_around(weight.name or ""), ()), frozenset())
-        undone = near is not None and near[0] == 0
-        left = (near if undone else left_gain(own, readers, altered)) if weight.rounding.mse is not None else None
-        update = {} if left is None else {"left_gain_channels": left[0], "left_gain": left[1]}
-        found.append(weight.model_copy(update=update))
-    return found
 
 
 def left_gain(own: ChannelGains, layers: Sequence[ChannelGains], altered: frozenset[int]) -> tuple[int, float] | None:
