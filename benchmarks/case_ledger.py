@@ -5,11 +5,12 @@ From the repository root::
     python benchmarks/case_ledger.py run /tmp/after.jsonl --jobs 2 --keep DIR
     python benchmarks/case_ledger.py compare benchmarks/case_ledger.jsonl /tmp/after.jsonl
 
-The cases are drawn with a seed for tuning from every part of the fault zoo, from the real networks that are installed
-(``fault_zoo.py`` says how to get them) and from the zoo of language models, whose network is trained once into
-``DIR``. Each is diagnosed with the defaults of ``quantmedic diagnose``; its prescription is pasted, run and measured on
-samples that no remedy was fitted to. ``compare`` prints each case whose line differs in anything but seconds, then the
-sums of both, and exits with 1 where a line differs.
+The cases are those whose names stand in ``case_ledger.jsonl``: of every part of the fault zoo, drawn once with a seed
+for tuning, of the real networks that are installed (``fault_zoo.py`` says how to get them), and of the zoo of language
+models, whose network is trained once into ``DIR``. A line that holds a name alone adds a case. Each is diagnosed with
+the defaults of ``quantmedic diagnose``; its prescription is pasted, run and measured on samples that no remedy was
+fitted to. ``compare`` prints each case whose line differs in anything but seconds, then the sums of both, and exits
+with 1 where a line differs.
 """
 
 import os
@@ -21,27 +22,23 @@ import argparse
 import json
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
-from fnmatch import fnmatch
+from collections.abc import Container, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from fault_zoo import PARTS, chosen
-from zoo.cases import Built
+from zoo.cases import Built, Spec
 from zoo.protocol.case_row import row_of
 from zoo.protocol.scores import alarms, names_first, names_place, place
 from zoo.running import Asked, ask_all
 from zoo.verdict import Answer
 
 SEED = 9
-#: Cases that are drawn of each part; some of them turn out not to apply.
-CASES = {"all": 60, "real": 14} | {part: 12 for part in PARTS if part.startswith("unseen")}
-#: Its samples are files of the machine, so that its lines differ from one to the next.
-UNEQUAL = "magika"
-#: Of the zoo of language models: one network, all its faults and controls.
-LANGUAGE = "llama-*"
+#: Cases that are asked.
+LEDGER = Path(__file__).with_suffix(".jsonl")
+#: The part of the zoo of language models.
+LANGUAGE = "language"
 Line = dict[str, Any]
 
 
@@ -69,22 +66,22 @@ def main() -> int:
 
 def fill(ledger: Path, keep: Path, jobs: int) -> None:
     """Write the lines that a ledger lacks."""
-    known = {name.partition(" ")[0] for name in read(ledger)} if ledger.exists() else set()
+    known = read(ledger) if ledger.exists() else {}
     with ledger.open("a", encoding="utf-8") as file:
-        for part in (part for part in (*CASES, "language") if part not in known):
-            lines = language_lines(keep) if part == "language" else vision_lines(part, keep, jobs)
-            # A part is written at once: one that is broken off is asked again.
-            file.writelines(f"{json.dumps(line)}\n" for line in list(lines))
+        for line in lines_of([name for name in read(LEDGER) if name not in known], keep, jobs):
+            file.write(f"{json.dumps(line)}\n")
             file.flush()
-            print(f"{part}: asked", flush=True)
 
 
-def vision_lines(part: str, keep: Path, jobs: int) -> Iterator[Line]:
-    """Lines of a part of the fault zoo."""
-    specs = [spec for spec in chosen(part, "*", SEED, CASES[part]) if spec.network != UNEQUAL]
+def lines_of(cases: Iterable[str], keep: Path, jobs: int) -> Iterator[Line]:
+    """Lines of cases by their names, a part and what the part calls it; a case that can no longer be built has none."""
+    parts = {name: part for part, _, name in (case.partition(" ") for case in cases)}
+    specs = [Spec.by_name(name, SEED) for name, part in parts.items() if part != LANGUAGE]
     for built, answer in ask_all(specs, keep, jobs, Asked(prove="first", follow=True)):
         if answer is not None:
-            yield line_of(part, built, answer)
+            yield line_of(parts[built.spec.name], built, answer)
+    if LANGUAGE in parts.values():
+        yield from language_lines({name for name, part in parts.items() if part == LANGUAGE}, keep)
 
 
 def line_of(part: str, built: Built, answer: Answer) -> Line:
@@ -111,18 +108,18 @@ def first_line(error: str) -> str:
     return error.partition("\n")[0]
 
 
-def language_lines(keep: Path) -> Iterator[Line]:
+def language_lines(names: Container[str], keep: Path) -> Iterator[Line]:
     """Lines of the zoo of language models, which runs with torch: with texts, and no prescription is pasted."""
     from language_zoo import results
     from zoo_language.asking import Asker
     from zoo_language.cases import specs
 
-    for result in results([spec for spec in specs("tune") if fnmatch(spec.name, LANGUAGE)], keep / "language", Asker()):
+    for result in results([spec for spec in specs("tune") if spec.name in names], keep / "language", Asker()):
         if not result.counts:
             continue
         found = result.place(result.told)
         yield {
-            "case": f"language {result.spec.name}",
+            "case": f"{LANGUAGE} {result.spec.name}",
             "kind": "control" if result.spec.is_control else "fault",
             "verdict": result.told.verdict or first_line(result.told.error),
             "right first": None if result.spec.is_control else found == 1,
@@ -155,7 +152,7 @@ def compared(before: Mapping[str, Line], after: Mapping[str, Line]) -> tuple[str
 
 def sums(lines: Iterable[Line]) -> str:
     """The ledger in six figures."""
-    found = list(lines)
+    found = [line for line in lines if "kind" in line]
     faults = [line for line in found if line["kind"] == "fault"]
     placed = [line for line in faults if line.get("place") is not None]
     pasted = [line for line in faults if "pasted" in line]

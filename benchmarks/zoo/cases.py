@@ -77,6 +77,16 @@ class Spec:
     def name(self) -> str:
         return f"{self.network}/{self.control or '+'.join(self.kinds)}"
 
+    @classmethod
+    def by_name(cls, name: str, seed: int | None) -> "Spec":
+        """The case of a name."""
+        network, _, what = name.partition("/")
+        return (
+            cls(network, control=what, seed=seed)
+            if what in CONTROLS
+            else cls(network, tuple(what.split("+")), seed=seed)
+        )
+
     @property
     def base(self) -> Network:
         """The network, with the samples that the seed draws."""
