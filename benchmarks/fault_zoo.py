@@ -12,14 +12,13 @@ holds networks or kinds of fault that tuning never saw.
 How to run, from the repository root::
 
     python benchmarks/fault_zoo.py                      # build and score the reporting part
-    python benchmarks/fault_zoo.py --part all --jobs 2 --keep /tmp/zoo --json zoo.json
+    python benchmarks/fault_zoo.py --part all --jobs 2 --keep /tmp/zoo
     python benchmarks/fault_zoo.py --only 'csp/*' --part all
-    python benchmarks/fault_zoo.py --paste 10 --json a.json  # follow the prescriptions, and measure what comes out
+    python benchmarks/fault_zoo.py --paste 10             # follow the prescriptions, and measure what comes out
     python benchmarks/fault_zoo.py --fix --only single  # repair with quantmedic.fix, and measure on other samples
     python benchmarks/fault_zoo.py --paste --seed 3 --sample 100 --only single --part all
     python benchmarks/fault_zoo.py --seed 106 --jobs 2   # recorded
-    python benchmarks/fault_zoo.py --show benchmarks/figures/reporting-106-v4.jsonl  # print a record again
-    python benchmarks/fault_zoo.py --page benchmarks/figures/reporting-106-v4.jsonl  # the manual's table
+    python benchmarks/fault_zoo.py --show benchmarks/figures/all-110-v5.jsonl  # print a record again
     python benchmarks/fault_zoo.py --list
 
 With ``--seed N`` every case draws its place, its strength from harmless to fatal, its random numbers, the settings of
@@ -51,7 +50,6 @@ os.environ.setdefault("QUANTMEDIC_EXACT_KERNELS", "1")  # The same figures on ev
 
 import argparse
 import fnmatch
-import json
 import sys
 import tempfile
 import time
@@ -66,7 +64,6 @@ import numpy as np
 from zoo import paste_table
 from zoo.cases import Built, Spec, all_specs, real_specs, unseen_specs
 from zoo.fault import Unseen
-from zoo.page_table import render_page_table
 from zoo.protocol import entries, table
 from zoo.protocol.case_row import row_of
 from zoo.protocol.ledger import FIRST_SEED, Entry, LedgerError, read_finished
@@ -121,10 +118,8 @@ def parsed() -> argparse.Namespace:
         "--only", default="*", metavar="PATTERN", help="names like network/kind, or single, double, control"
     )
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--json", type=Path, help="write all answers here")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the built cases here")
     parser.add_argument("--quick", action="store_true", help="keep measurements although rules have changed")
-    parser.add_argument("--prove", type=float, metavar="SECONDS", help="time for trials of remedies, per case")
     parser.add_argument(
         "--paste",
         type=float,
@@ -162,13 +157,6 @@ def add_protocol_arguments(parser: argparse.ArgumentParser) -> None:
         help="where the first run of a reporting seed is recorded",
     )
     parser.add_argument("--show", type=Path, nargs="+", metavar="RECORD", help="print records of the ledger, and stop")
-    parser.add_argument(
-        "--page",
-        type=Path,
-        nargs="+",
-        metavar="RECORD",
-        help="print the manual's table from records of the ledger, and stop",
-    )
 
 
 def main() -> int:
@@ -182,9 +170,6 @@ def main() -> int:
 
 def run(arguments: argparse.Namespace) -> int:
     """Do what was asked."""
-    if arguments.page:
-        print(render_page_table(arguments.page))
-        return 0
     if arguments.show:
         show(arguments.show)
         return 0
@@ -209,7 +194,7 @@ def opened(arguments: argparse.Namespace) -> Entry | None:
     """The record of this run in the ledger, begun before anything is asked; runs for tuning have none."""
     if arguments.seed is None or arguments.seed < FIRST_SEED:
         return None
-    names = ("only", "sample", "prove", "paste", "fix", "quick")
+    names = ("only", "sample", "paste", "fix", "quick")
     settings = {name: value for name in names if (value := getattr(arguments, name)) not in (None, False, "*")}
     return entries.open_entry(arguments.ledger, arguments.part, arguments.seed, settings)
 
@@ -218,7 +203,8 @@ def show(paths: list[Path]) -> None:
     """Records of the ledger as text."""
     for record in read_finished(paths):
         print(f"{entries.describe(record.begun)}\n\n{table.render(record.rows)}")
-        print(f"{table.render_misses(record.rows)}\n")
+        summed = paste_table.render_summary((record.figures or {})["summary"])
+        print("\n".join([table.render_misses(record.rows), "", *summed]), end="\n\n")
 
 
 def report(specs: list[Spec], root: Path, arguments: argparse.Namespace, entry: Entry | None) -> int:
@@ -227,8 +213,7 @@ def report(specs: list[Spec], root: Path, arguments: argparse.Namespace, entry: 
     found: list[tuple[Built, Answer]] = []
     harmless: list[tuple[Built, Answer]] = []
     left_out: list[Built] = []
-    prove = arguments.prove if arguments.paste is None else arguments.paste
-    asked = Asked(arguments.quick, prove, arguments.paste is not None, arguments.fix)
+    asked = Asked(arguments.quick, arguments.paste, arguments.paste is not None, arguments.fix)
     for built, answer in ask_all(specs, root, arguments.jobs, asked):
         if arguments.verbose:
             print(_progress(built, answer), flush=True)
@@ -249,15 +234,12 @@ def report(specs: list[Spec], root: Path, arguments: argparse.Namespace, entry: 
     print(table.render_misses(told))
     if entry is not None:
         print(entries.render_entry(entry, told))
-    if arguments.json:
-        rows = [row.as_json() for row in told]
-        arguments.json.write_text(json.dumps({**summed, "rows": rows}, indent=1, default=str))
     return 0
 
 
 def _progress(built: Built, answer: Answer | None) -> str:
     """One line of a case."""
-    said = f"  {', '.join(answer.names[:3])} {answer.error}" if answer else ""
+    said = f"  {', '.join(answer.said.names[:3])} {answer.said.error}" if answer else ""
     if answer and answer.pasted:
         said += f"; pasted: {paste_table.outcome(built, answer.pasted)}"
     if answer and answer.fixed:
@@ -280,11 +262,13 @@ def gain_errors(results: Sequence[tuple[Built, Answer]]) -> list[tuple[float, st
         if built.spec.group != "single" or built.gain_db is None:
             continue
         (expected,) = built.spec.expected
-        predicted = next((c[3] for c in answer.causes if c[0] in expected), None)
+        predicted = next(
+            (gain for name, gain in zip(answer.said.names, answer.predicted, strict=True) if name in expected), None
+        )
         if predicted is None:
             continue
         real, stated = min(built.gain_db, CAP_DB), min(predicted, CAP_DB)
-        found.append((abs(real - stated), answer.name, predicted, built.gain_db))
+        found.append((abs(real - stated), built.spec.name, predicted, built.gain_db))
     return sorted(found)
 
 

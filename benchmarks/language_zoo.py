@@ -30,7 +30,6 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import argparse
 import fnmatch
-import json
 import sys
 import time
 from collections.abc import Iterator
@@ -39,7 +38,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 import torch
-from zoo_language.asking import Asker, Result, as_plain
+from zoo_language.asking import Asker, Result
 from zoo_language.cases import PARTS, Spec, specs
 from zoo_language.networks import Network, trained
 from zoo_language.surgery import Inapplicable
@@ -59,8 +58,6 @@ def main() -> None:
     print(render(found))
     if arguments.misses:
         print(f"\n{render_misses(found)}")
-    if arguments.json:
-        arguments.json.write_text(json.dumps([as_plain(result) for result in found], indent=1))
 
 
 def parsed() -> argparse.Namespace:
@@ -76,7 +73,6 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="judge kept measurements again")
     parser.add_argument("--misses", action="store_true", help="one line for each case that was not named rightly")
     parser.add_argument("--verbose", action="store_true", help="one line per case while it runs")
-    parser.add_argument("--json", type=Path, help="write all answers here")
     parser.add_argument("--list", action="store_true", help="list the cases and stop")
     return parser.parse_args()
 

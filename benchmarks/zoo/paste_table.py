@@ -1,7 +1,7 @@
 """What pasted prescriptions and repairs bring back, as a table and as a list of misses with their reasons."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,20 @@ from .verdict import Answer
 Row = tuple[Built, Answer, Pasted]
 #: No setting of a quantizer undoes these: the file of the float model is another one.
 WITHOUT_REMEDY = frozenset({"other-float-model"})
+#: Figures of a summary: in words, of prescriptions or of repairs, what is counted, and of how many.
+FIGURES = (
+    ("pasted prescription heals, of faults with one in the toolchain", "pasted", "healed", "with_configuration"),
+    ("pasted prescription heals, of all faults", "pasted", "healed", "faults"),
+    ("executed gain within 1 dB of the number shown, on the samples of the report", "pasted", "same", "known"),
+    ("the same on all samples that the reader did not give", "pasted", "within_1_db", "proven"),
+    ("pasted prescription makes the model worse", "pasted", "worse", "asked"),
+    ("healthy variants with a prescription", "pasted", "controls_prescribed", "controls"),
+    ("fix heals, of faults with a remedy in the toolchain", "fixed", "healed", "with_configuration"),
+    ("fix heals, of all faults", "fixed", "healed", "faults"),
+    ("gain that fix prints within 1 dB of that on samples held back", "fixed", "within_1_db", "proven"),
+    ("fix writes a worse model", "fixed", "worse", "asked"),
+    ("healthy variants for which fix writes another model", "fixed", "controls_ran", "controls"),
+)
 
 
 def rows(results: Iterable[tuple[Built, Answer]]) -> list[Row]:
@@ -135,7 +149,7 @@ def _describe(row: Row) -> str:
     wanted = " + ".join("|".join(expected) for expected in built.spec.expected) or "healthy"
     return (
         f"{built.spec.name}: {outcome(built, found)}\n"
-        f"      noise/worst column/metric {percent}; said {', '.join(answer.names[:2]) or 'no cause'}; is {wanted}"
+        f"      noise/worst column/metric {percent}; said {', '.join(answer.said.names[:2]) or 'no cause'}; is {wanted}"
     )
 
 
@@ -161,3 +175,17 @@ def summary(found: Sequence[Row]) -> dict[str, Any]:
         "controls_prescribed": sum(p.outcome != "no prescription" for p in controls),
         "controls_ran": sum(p.outcome == "ran" for p in controls),
     }
+
+
+def render_summary(found: Mapping[str, Any]) -> list[str]:
+    """Figures of a record on gains, prescriptions and repairs; those of which nothing was counted are left out."""
+    text = []
+    if errors := [error for error, *_ in found["gains"]]:
+        median, most = np.median(errors), np.quantile(errors, 0.9)
+        text.append(f"predicted against real recovery (capped at 20 dB), median / 90 %: {median:.1f} / {most:.1f} dB")
+    for title, group, part, whole in FIGURES:
+        counted = found[group]
+        if counted[whole]:
+            number = len(counted[part]) if part == "worse" else counted[part]
+            text.append(f"{title}: {_of(number, counted[whole])}")
+    return text

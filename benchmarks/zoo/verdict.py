@@ -2,7 +2,7 @@
 
 import hashlib
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -29,30 +29,23 @@ KEPT = {"verdict", "causes", "loss_budget", "undecided"}
 
 @dataclass
 class Answer:
-    """The ranked answer to one case.
+    """What was said of one case.
 
     Attributes:
-        causes: (name, severity, confidence, predicted gain in dB, first subject) of each, best first.
+        said: The report in short.
+        predicted: What the repair of each of its causes is predicted to recover, in dB.
         peer: What the peer's rules say, best first.
         seconds: Processor time of this process, for measuring and judging.
-        said: The report in short.
         pasted: What became of the pasted prescription.
         fixed: What ``quantmedic.fix`` made of the case.
     """
 
-    name: str
-    causes: list[tuple[str, str, float, float | None, str]] = field(default_factory=list)
-    peer: list[str] = field(default_factory=list)
-    verdict: str = ""
+    said: Said
+    predicted: tuple[float | None, ...] = ()
+    peer: tuple[str, ...] = ()
     seconds: float = 0.0
-    error: str = ""
     pasted: Pasted | None = None
     fixed: Pasted | None = None
-    said: Said = field(default_factory=lambda: Said(""))
-
-    @property
-    def names(self) -> list[str]:
-        return [cause[0] for cause in self.causes]
 
 
 def ask(
@@ -82,20 +75,9 @@ def ask(
     except Exception as error:
         words = f"{type(error).__name__}: {error}"[:300]
         pasted = Pasted("no prescription", reason=words) if follow else None
-        return Answer(built.spec.name, error=words, pasted=pasted, fixed=fixed, said=Said("", error=words))
-    return Answer(
-        built.spec.name,
-        [
-            (c.cause, c.severity, c.confidence, c.predicted_gain_db, c.subjects[0] if c.subjects else "")
-            for c in diagnosis.causes
-        ],
-        peer_causes(derive(case, rules)),
-        diagnosis.verdict,
-        seconds,
-        pasted=pasted,
-        fixed=fixed,
-        said=said,
-    )
+        return Answer(Said("", error=words), pasted=pasted, fixed=fixed)
+    predicted = tuple(cause.predicted_gain_db for cause in diagnosis.causes)
+    return Answer(said, predicted, tuple(peer_causes(derive(case, rules))), seconds, pasted, fixed)
 
 
 def _case(built: Built, quick: bool, prove: Prove) -> Case:

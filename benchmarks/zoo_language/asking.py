@@ -4,9 +4,8 @@ import json
 import shutil
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -159,18 +158,3 @@ def _figures(diagnosis: Diagnosis) -> dict[str, float | None]:
     if metric.float_value is None or metric.quantized_value is None:
         return {}
     return {"growth": metric.quantized_value / metric.float_value - 1, "divergence": language.kl_mean}
-
-
-def as_plain(result: Result) -> dict[str, Any]:
-    """As JSON holds it."""
-    fault = result.spec.fault
-    return {
-        "name": result.spec.name,
-        "family": result.spec.family,
-        "expected": list(fault.expected) if fault else [],
-        "counts": result.counts,
-        "growth": result.growth,
-        "divergence": result.divergence,
-        "plain": asdict(result.plain),
-        "with texts": asdict(result.told),
-    }

@@ -32,8 +32,8 @@ def test_cases_end_to_end(cache):
     repaired = list(ask_all(specs, cache, 1, Asked(fix=20.0)))
     (branch, second), (control, healthy) = repaired
     assert [built.status for built in (ill, branch, control)] == ["fault", "fault", "control"]
-    assert [answer.error for answer in (proved, second, healthy)] == ["", "", ""]
-    assert (proved.names[0], second.names[0]) == ("preprocessing-mismatch", "unbalanced-concatenation")
+    assert [answer.said.error for answer in (proved, second, healthy)] == ["", "", ""]
+    assert (proved.said.names[0], second.said.names[0]) == ("preprocessing-mismatch", "unbalanced-concatenation")
     assert not healthy.said.serious
 
     pasted = proved.pasted

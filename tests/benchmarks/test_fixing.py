@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from zoo.cases import RECIPE_VERSION, Built, Spec, build
 from zoo.fixing import repair
-from zoo.page_table import render_page_table
 from zoo.paste import Pasted, Shown
 from zoo.paste_table import is_healed, reason, render
 from zoo.protocol.case_row import row_of
@@ -45,7 +44,7 @@ def written(sqnr: float, score: float, **values: object) -> Pasted:
 
 
 def test_a_refusal_is_a_miss_where_the_report_holds_a_configuration() -> None:
-    answer = Answer("demo/wide-ranges")
+    answer = Answer(Said(""))
     found = [
         (case(), answer, written(20.0, 0.9, gain_db=20.0)),
         (case(), answer, Pasted("refused", ("r",), "the repaired model is unchanged")),
@@ -68,18 +67,18 @@ def test_a_case_that_cannot_be_repaired_is_a_miss(tmp_path: Path) -> None:
     assert not is_healed(built, found)
 
 
-def test_the_readme_shows_what_the_ledger_holds(tmp_path: Path) -> None:
+def test_a_record_is_shown_with_what_was_repaired(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said = Said("degraded", (Cause("stale-calibration", "high", 0.9),))
-    answer = Answer("demo/wide-ranges", [("stale-calibration", "high", 0.9, 19.0, "")], said=said)
+    answer = Answer(said, (19.0,))
     found = [(case(), replace(answer, fixed=written(20.0, 0.9, gain_db=20.0))), (case(), answer)]
     rows = [row_of(*each) for each in found]
     entry = begin(tmp_path, Begun("all", 906, RECIPE_VERSION, "2026-01-01", "a" * 40, {}))
     entry.finish(figures_of(rows, fault_zoo.summary(found, [])), rows)
-    lines = render_page_table([entry.path]).splitlines()
-    assert lines[:2] == [f"|  | all-906-v{RECIPE_VERSION} |", "|---|--:|"]
-    assert "| right cause first | 100 % of 2 |" in lines
-    assert "| `fix` heals, of all faults | 100 % of 1 |" in lines
+    fault_zoo.show([entry.path])
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.split("  ")[0] == "right cause first" and "100 % of 2" in line for line in lines)
+    assert "fix heals, of all faults: 1 of 1 (100 %)" in lines
     assert not any("pasted" in line for line in lines)
     (tmp_path / "zoo.json").write_text(json.dumps(fault_zoo.summary([], [])))
     with pytest.raises(LedgerError):
-        render_page_table([tmp_path / "zoo.json"])
+        fault_zoo.show([tmp_path / "zoo.json"])

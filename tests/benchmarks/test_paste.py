@@ -8,6 +8,7 @@ import pytest
 from zoo.cases import Built, Spec
 from zoo.paste import Pasted, Shown, metric_share, noise_share, run_script
 from zoo.paste_table import counts, is_healed, reason, render, rows
+from zoo.protocol.row import Cause, Said
 from zoo.quantizing import Standing
 from zoo.verdict import Answer, ask
 
@@ -78,13 +79,13 @@ def test_faults_that_no_quantizer_undoes_do_not_count() -> None:
 def test_a_case_that_cannot_be_diagnosed_is_a_miss(tmp_path: Path) -> None:
     built = replace(fault(), folder=tmp_path)
     answer = ask(built, load_rulebase(), follow=True)
-    assert answer.error and answer.pasted is not None
+    assert answer.said.error and answer.pasted is not None
     assert not is_healed(built, answer.pasted)
     assert "0 of 1 (0 %) of all faults" in render("the pasted prescription", rows([(built, answer)]))
 
 
 def test_the_table_names_every_miss_with_its_reason() -> None:
-    answer = Answer("demo/wide-ranges", [("stale-calibration", "high", 0.9, 9.0, "")])
+    answer = Answer(Said("degraded", (Cause("stale-calibration"),)))
     found = [
         (fault(), answer, pasted(20.0, 0.9)),
         (fault("vit"), answer, Pasted("failed", ("r",), "NameError: x", shown=Shown("edited", 3.0, 2.0, 4.0))),

@@ -27,7 +27,7 @@ def row_of(built: Built, answer: Answer) -> Row:
         gain_db=built.gain_db,
         strength=built.strength,
         recipe=built.recipe,
-        peer=tuple(answer.peer),
+        peer=answer.peer,
         pasted=outcome(built, answer.pasted) if answer.pasted is not None else "",
         fixed=outcome(built, answer.fixed) if answer.fixed is not None else "",
     )
