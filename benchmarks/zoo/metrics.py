@@ -36,10 +36,6 @@ def pixels_mapped(outputs, labels):
     return pixels_right(class_map(outputs["kinds"]), labels)
 
 
-#: Ten digits and a blank.
-CLASSES_OF_STRIPS = 11
-
-
 def detections(output: Array) -> Array:
     """From dense rows (box, objectness, class scores) to the three most likely things, as labels are written."""
     objectness, scores = output[..., 4], output[..., 5:]

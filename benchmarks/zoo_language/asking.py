@@ -4,7 +4,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -91,7 +91,6 @@ class Asker:
 
     keep: Path | None = None
     is_quick: bool = False
-    _texts: Path | None = field(default=None, repr=False)
 
     def ask(self, spec: Spec, network: Network) -> Result:
         """Both answers.

@@ -3,6 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from scipy.stats import binomtest
 
@@ -55,7 +56,6 @@ class Figure:
         reach: What is to be reached, in words.
         of: The rows that count.
         good: Whether what was said of a row counts.
-        local: Only those can be asked who name layers.
     """
 
     key: str
@@ -63,7 +63,6 @@ class Figure:
     reach: str
     of: Callable[[Row], bool]
     good: Callable[[Row, Said], bool]
-    local: bool = False
 
     def share(self, rows: Iterable[Row], answers: Answers) -> Share:
         pairs = [(row, said) for row in rows if self.of(row) and (said := answers(row)) is not None]
@@ -115,109 +114,68 @@ def names_place(row: Row, said: Said) -> bool:
     return is_within(row.places, said.layers, THREE)
 
 
-def names_both(row: Row, said: Said) -> bool:
-    """Of two faults both are named."""
-    return all(place(names, said.names) is not None for names in row.expected)
-
-
-def is_silent(row: Row, said: Said) -> bool:
-    """Nothing is listed: no serious cause, nothing that says what is to be had, no large piece with its place."""
-    return said.lists_nothing
-
-
-def is_called_healthy(row: Row, said: Said) -> bool:
-    """The verdict is healthy."""
-    return said.verdict == "healthy"
-
-
-def is_undecided(row: Row, said: Said) -> bool:
-    """The verdict is undecided: neither an alarm nor silence."""
-    return said.verdict == "undecided"
-
-
 def alarms(row: Row, said: Said) -> bool:
     """A cause of medium or high severity is named."""
     return bool(said.serious)
 
 
-def is_called_degraded(row: Row, said: Said) -> bool:
-    """The verdict is degraded."""
-    return said.verdict == "degraded"
+def _in_group(group: str) -> Callable[[Row], bool]:
+    """Faults of a group that are to be found."""
+    return lambda row: row.group == group and row.to_be_found
 
 
-def failed(row: Row, said: Said) -> bool:
-    """There is no answer."""
-    return bool(said.error)
+def _called(verdict: str) -> Callable[[Row, Said], bool]:
+    """The verdict is that one."""
+    return lambda _, said: said.verdict == verdict
 
 
-def is_assigned(row: Row, said: Said) -> bool:
-    """The budget assigns most of the noise; where there is none, it does not."""
-    return said.budget is not None and said.budget.assigned >= ASSIGNED
+def _has_done(share: str) -> Callable[[Row, Said], bool]:
+    """That share of the budget is most of the noise; where there is none, it is not."""
+    return lambda _, said: said.budget is not None and getattr(said.budget, share) >= ASSIGNED
 
 
-def is_listed(row: Row, said: Said) -> bool:
-    """The same with lines that hold any number of places."""
-    return said.budget is not None and said.budget.listed >= ASSIGNED
+def _names_each(row: Row, said: Said) -> bool:
+    return all(place(names, said.names) is not None for names in row.expected)
 
 
-def _single(row: Row) -> bool:
-    return row.group == "single" and row.to_be_found
+def _names_true(row: Row, said: Said) -> bool:
+    return place(row.true, said.names) is not None
+
+
+def _is_local(row: Row) -> bool:
+    return _IS_SINGLE(row) and bool(row.places)
 
 
 def _mild(row: Row) -> bool:
     return row.group == "single" and row.is_mild
 
 
-def _local(row: Row) -> bool:
-    return _single(row) and bool(row.places)
-
-
-def _double(row: Row) -> bool:
-    return row.group == "double" and row.to_be_found
-
-
-def _loud(row: Row) -> bool:
-    return row.is_loud
-
-
-def _control(row: Row) -> bool:
-    return row.is_control
-
-
-def _harmless(row: Row) -> bool:
-    return row.is_harmless
-
-
 def _costs(row: Row) -> bool:
     return row.to_be_found and row.harms
 
 
-def _every(row: Row) -> bool:
-    return True
-
-
+_IS_SINGLE = _in_group("single")
+_IS_LOUD, _IS_CONTROL, _IS_HARMLESS = map(attrgetter, ("is_loud", "is_control", "is_harmless"))
 FIGURES: tuple[Figure, ...] = (
-    Figure("first", "right cause first", ">= 85 %", _single, names_first),
-    Figure("three", "right cause among the first three", ">= 95 %", _single, names_among_three),
-    Figure("true", "first answer true", ">= 95 %", _single, is_true_first),
-    Figure("card", "the same, or listed in the first card", "", _single, shows_in_first_card),
+    Figure("first", "right cause first", ">= 85 %", _IS_SINGLE, names_first),
+    Figure("three", "right cause among the first three", ">= 95 %", _IS_SINGLE, names_among_three),
+    Figure("true", "first answer true", ">= 95 %", _IS_SINGLE, is_true_first),
+    Figure("card", "the same, or listed in the first card", "", _IS_SINGLE, shows_in_first_card),
     Figure("mild_first", "mild faults: right cause first", ">= 75 %", _mild, names_first),
     Figure("mild_three", "mild faults: among the first three", "", _mild, names_among_three),
-    Figure("place", "place among the first three layers named", ">= 90 %", _local, names_place, local=True),
-    Figure("both", "both of two faults named", "", _double, names_both),
-    Figure("silent", "silent although the noise is 6 dB up", "0", _loud, is_silent),
-    Figure("healthy", "called healthy although it is 6 dB up", "", _loud, is_called_healthy),
-    Figure("undecided", "faults that are called undecided", "", lambda row: row.to_be_found, is_undecided),
-    Figure("alarms", "healthy with a cause of medium or high", "<= 1 %", _control, alarms),
-    Figure("degraded", "healthy that are called degraded", "", _control, is_called_degraded),
-    Figure("undecided_controls", "healthy that are called undecided", "", _control, is_undecided),
-    Figure("harmless_alarms", "harmless faults with a cause of medium or high", "", _harmless, alarms),
-    Figure(
-        "harmless_named", "harmless faults that are listed", "", _harmless, lambda r, s: bool(place(r.true, s.names))
-    ),
-    Figure("assigned", "budget assigns at least 80 % of the noise", ">= 95 %", _costs, is_assigned, local=True),
-    Figure("listed", "the same with lines of more than three places", "", _costs, is_listed, local=True),
-    Figure("failed", "cases without an answer", "0", _every, failed),
+    Figure("place", "place among the first three layers named", ">= 90 %", _is_local, names_place),
+    Figure("both", "both of two faults named", "", _in_group("double"), _names_each),
+    Figure("silent", "silent although the noise is 6 dB up", "0", _IS_LOUD, lambda _, said: said.lists_nothing),
+    Figure("healthy", "called healthy although it is 6 dB up", "", _IS_LOUD, _called("healthy")),
+    Figure("undecided", "faults that are called undecided", "", attrgetter("to_be_found"), _called("undecided")),
+    Figure("alarms", "healthy with a cause of medium or high", "<= 1 %", _IS_CONTROL, alarms),
+    Figure("degraded", "healthy that are called degraded", "", _IS_CONTROL, _called("degraded")),
+    Figure("undecided_controls", "healthy that are called undecided", "", _IS_CONTROL, _called("undecided")),
+    Figure("harmless_alarms", "harmless faults with a cause of medium or high", "", _IS_HARMLESS, alarms),
+    Figure("harmless_named", "harmless faults that are listed", "", _IS_HARMLESS, _names_true),
+    Figure("assigned", "budget assigns at least 80 % of the noise", ">= 95 %", _costs, _has_done("assigned")),
+    Figure("listed", "the same with lines of more than three places", "", _costs, _has_done("listed")),
+    Figure("failed", "cases without an answer", "0", lambda _: True, lambda _, said: bool(said.error)),
 )
 
 
@@ -242,7 +200,7 @@ def assigned_shares(rows: Iterable[Row], answers: Answers = own) -> list[float]:
 
 def mistaken(rows: Iterable[Row], answers: Answers = own) -> Counter[tuple[str, str]]:
     """Expected cause and the wrong one that was named first, or ``nothing``."""
-    pairs = [(row, said) for row in rows if _single(row) and (said := answers(row)) is not None]
+    pairs = [(row, said) for row in rows if _IS_SINGLE(row) and (said := answers(row)) is not None]
     return Counter(
         (row.expected[0][0], said.names[0] if said.causes else "nothing")
         for row, said in pairs
