@@ -25,6 +25,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 ROOT = Path(__file__).parents[1]
 RECORD = ROOT / "benchmarks" / "figures" / "costs.json"
 CONTENDERS = ("plain", "collect", "diagnose")
@@ -237,12 +239,7 @@ def report(measured: Mapping[str, Costs], record: Record) -> int:
 
 def read_record() -> Record:
     """The record in the repository."""
-    stored = json.loads(RECORD.read_text(encoding="utf-8"))
-    networks = {
-        name: Costs(**{**costs, "contenders": {each: Cost(**cost) for each, cost in costs["contenders"].items()}})
-        for name, costs in stored["networks"].items()
-    }
-    return Record(stored["commit"], networks)
+    return TypeAdapter(Record).validate_json(RECORD.read_text(encoding="utf-8"))
 
 
 def write_record(record: Record) -> None:

@@ -4,6 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from pydantic import TypeAdapter
+
 #: Noise so many dB above what healing leaves is to be found, whatever the metric says.
 LOUD_DB = 6.0
 SERIOUS = ("high", "medium")
@@ -90,7 +92,7 @@ class Said:
         undecided_db: What is to be had, where the verdict is undecided.
     """
 
-    verdict: str
+    verdict: str = ""
     causes: tuple[Cause, ...] = ()
     layers: tuple[str, ...] = ()
     budget: Budget | None = None
@@ -198,8 +200,7 @@ class Row:
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> "Row":
         """A row of a record; what rows no longer hold is left out."""
-        known = {key: _tuples(value) for key, value in stored.items() if key in cls.__dataclass_fields__}
-        return cls(**known | {"said": _said(stored["said"])})
+        return _STORED.validate_python(stored)
 
 
 def budget_of(report: Mapping[str, Any]) -> Budget:
@@ -245,31 +246,6 @@ def _first_known(*values: float | None) -> float | None:
     return next((value for value in values if value is not None), None)
 
 
-def _said(stored: Mapping[str, Any]) -> Said:
-    budget = stored.get("budget")
-    return Said(
-        stored.get("verdict", ""),
-        tuple(Cause(**_all_tuples(cause)) for cause in stored.get("causes", ())),
-        tuple(stored.get("layers", ())),
-        _budget(budget) if budget else None,
-        stored.get("error", ""),
-        stored.get("undecided_db"),
-    )
-
-
-def _budget(stored: Mapping[str, Any]) -> Budget:
-    pieces = tuple(Piece(**_all_tuples(piece)) for piece in stored.get("pieces", ()))
-    return Budget(**{**stored, "pieces": pieces})
-
-
-def _all_tuples(stored: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: _tuples(value) for key, value in stored.items()}
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
-
-
 def _short(value: Any) -> Any:
     """Four digits after the point, and nothing that is empty."""
     if isinstance(value, float):
@@ -279,3 +255,6 @@ def _short(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_short(each) for each in value]
     return value
+
+
+_STORED = TypeAdapter(Row)
