@@ -231,7 +231,7 @@ def report(specs: list[Spec], root: Path, arguments: argparse.Namespace, entry: 
             print(paste_table.render(by, rows))
     print_left_out(left_out)
     print(f"\n{table.render(told)}")
-    print(table.render_misses(told))
+    print("\n".join([table.render_misses(told), "", *paste_table.render_summary(summed)]))
     if entry is not None:
         print(entries.render_entry(entry, told))
     return 0

@@ -1,7 +1,7 @@
 """What pasted prescriptions and repairs bring back, as a table and as a list of misses with their reasons."""
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -83,22 +83,14 @@ def _number(found: Pasted) -> str:
 
 
 def render(by: str, found: Sequence[Row]) -> str:
-    """The report on prescriptions or on repairs: a table, and every case that needs a look.
-
-    Columns: cases; those with a configuration or a model, how many of them heal and their share; the median share of
-    the added noise that is gone; failed or refused; worse than before; proven; of these, within 1 dB of the number
-    shown, inside of its interval, and within 1 dB on the samples of the report.
-    """
+    """The report on prescriptions or on repairs: how many heal, and every case that needs a look."""
     judged = [row for row in found if counts(row[0])]
     figures, wrong = summary(found), [row for row in judged if _is_proven(row[2]) and not _is_as_shown(row[2])]
-    head = f"{by:26s}{'cases':>6s}{'config':>8s}{'healed':>8s}{'share':>8s}{'median':>8s}{'failed':>8s}{'worse':>7s}"
-    text = ["", head + f"{'proven':>8s}{'1 dB':>7s}{'inside':>8s}{'same':>6s}", _line("all faults", judged)]
-    text += _groups(judged, lambda built: built.spec.family) + _groups(judged, lambda built: built.spec.network)
     healed, faults = figures["healed"], figures["faults"]
-    text.append(
+    text = [
         f"\nhealed by {by}: {_of(healed, figures['with_configuration'])} of those with a configuration, "
         f"{_of(healed, faults)} of all faults"
-    )
+    ]
     controls = [row for row in found if row[0].spec.control and row[2].outcome not in ("no prescription", "refused")]
     missed = [row for row in judged if not is_healed(row[0], row[2])]
     kinds = Counter(reason(built, pasted).split(":")[0].split(" (")[0] for built, _, pasted in missed)
@@ -118,24 +110,6 @@ def _is_proven(found: Pasted) -> bool:
 
 def _is_as_shown(found: Pasted) -> bool:
     return bool(found.is_near(found.gain_db)) and found.is_within is not False
-
-
-def _groups(found: Sequence[Row], key: Callable[[Built], str]) -> list[str]:
-    groups: dict[str, list[Row]] = defaultdict(list)
-    for row in found:
-        groups[key(row[0])].append(row)
-    return [_line(f"  {name}", group) for name, group in sorted(groups.items())]
-
-
-def _line(title: str, found: Sequence[Row]) -> str:
-    own = summary(found)
-    shares = [noise_share(built, pasted) or 0.0 for built, _, pasted in found if pasted.is_given]
-    share = f"{100 * own['healed'] / len(shares):.0f} %" if shares else "-"
-    median = f"{100 * float(np.median(shares)):.0f} %" if shares else "-"
-    return (
-        f"{title:26s}{len(found):6d}{len(shares):8d}{own['healed']:8d}{share:>8s}{median:>8s}{own['failed']:8d}"
-        f"{len(own['worse']):7d}{own['proven']:8d}{own['within_1_db']:7d}{own['inside']:8d}{own['same']:6d}"
-    )
 
 
 def _of(part: int, whole: int) -> str:
@@ -164,11 +138,9 @@ def summary(found: Sequence[Row]) -> dict[str, Any]:
         "faults": len(judged),
         "with_configuration": len(with_text),
         "healed": sum(is_healed(b, p) for b, _, p in with_text),
-        "failed": sum(p.outcome in ("failed", "refused") for _, _, p in judged),
         "worse": [b.spec.name for b, _, p in found if p.worse],
         "proven": len(proven),
         "within_1_db": sum(bool(p.is_near(p.gain_db)) for p in proven),
-        "inside": sum(bool(p.is_within) for p in proven),
         "same": sum(bool(p.is_near(p.same_db)) for p in proven),
         "known": sum(p.is_near(p.same_db) is not None for p in proven),
         "controls": len(controls),
