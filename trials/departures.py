@@ -86,7 +86,7 @@ class _Steps:
         """How much every tensor departs."""
         found = _Energies(*(dict.fromkeys(sorted(self.view.taps), 0.0) for _ in range(4)))
         for batch in batches:
-            reading = self.view.read(batch)
+            reading = self.view.read_tensors(batch)
             deployed = self._deployed_values(reading)
             made = self.simulated.run(batch, deployed)
             for i, values in deployed.items():
@@ -100,7 +100,7 @@ class _Steps:
     def departures(self, tensors: Collection[int], batches: Iterable[Batch]) -> Iterator[dict[int, _Departure]]:
         """Of these tensors, batch by batch, what they have beyond their simulated operators."""
         for batch in batches:
-            deployed = self._deployed_values(self.view.read(batch))
+            deployed = self._deployed_values(self.view.read_tensors(batch))
             rounded = self.simulated.run(batch, deployed).rounded
             yield {i: _Departure(deployed[i], deployed[i] - rounded[i]) for i in tensors}
 

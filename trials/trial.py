@@ -137,7 +137,7 @@ class FittedSamples:
         if read is not None:
             return read
         view = self._models.view(pairs, self._batches[0], self._threads)
-        return lambda batch: view.read(batch).floats
+        return lambda batch: view.read_tensors(batch).floats
 
 
 class Spent(NamedTuple):

@@ -40,7 +40,7 @@ def split_list(joined: Array, lengths: NDArray[np.int64]) -> list[Array]:
     return np.split(joined, np.cumsum(lengths)[:-1]) if len(lengths) else []
 
 
-def _joined(parts: Sequence[Array], kind: type) -> Array:
+def _join_pieces(parts: Sequence[Array], kind: type) -> Array:
     """All values of a ragged list in a row."""
     return np.concatenate([np.zeros(0, kind), *(part.ravel() for part in parts)])
 
@@ -53,16 +53,16 @@ def arrays_of_statistics(s: SetStatistics) -> dict[str, Array]:
         **_sparse("histogram", s.histograms),
         **_sparse("quantized_histogram", s.quantized_histograms),
         "lattice.lengths": np.array([len(v) for v in s.lattice], np.int64),
-        "lattice.values": _joined(s.lattice, np.float32),
+        "lattice.values": _join_pieces(s.lattice, np.float32),
         "feature_count": np.array([getattr(s, name) for name in _COUNTS], np.int64),
         "codes.shapes": np.array([c.shape for c in s.codes], np.int64).reshape(-1, 2),
-        "codes.used": _joined(s.codes, np.bool_),
+        "codes.used": _join_pieces(s.codes, np.bool_),
         **{f"{_COMPARISON}{key}.table": found.table for key, found in s.comparisons.items()},
         **{f"{_COMPARISON}{key}.votes": found.votes for key, found in s.comparisons.items()},
         **{f"{_COMPARISON}{key}.metric": np.array([found.metric]) for key, found in s.comparisons.items()},
         "thumbnails.table": s.thumbnails.table,
         "thumbnails.shapes": np.array([small.shape for small in s.thumbnails.pixels], np.int64).reshape(-1, 3),
-        "thumbnails.pixels": _joined(s.thumbnails.pixels, np.float16),
+        "thumbnails.pixels": _join_pieces(s.thumbnails.pixels, np.float16),
         **{f"{_TALLY}{key}.values": own.values for key, own in s.tallies.items()},
         **{f"{_TALLY}{key}.lengths": own.lengths for key, own in s.tallies.items()},
     }

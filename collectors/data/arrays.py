@@ -273,7 +273,7 @@ def _mapped_column(path: Path, offset: int, fortran: bool, info: ArrayInfo) -> C
     def map_file() -> Array:
         return np.memmap(path, info.dtype, "r", offset, info.shape, "F" if fortran else "C")
 
-    def read(rows: Rows) -> Array:
+    def copy_rows(rows: Rows) -> Array:
         _check_block(rows, info, path)
         with _damage_reported(path):
             return np.array(map_file()[rows])
@@ -282,7 +282,7 @@ def _mapped_column(path: Path, offset: int, fortran: bool, info: ArrayInfo) -> C
         map_file()
     # Copies, because rows of an archive are not aligned and a file may change under a running session; mapped anew
     # for each, because pages that were read count as memory of this process as long as they are mapped.
-    return Column(info, lambda wanted: map(read, wanted))
+    return Column(info, lambda wanted: map(copy_rows, wanted))
 
 
 def _decompressed_blocks(

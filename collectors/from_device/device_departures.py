@@ -151,7 +151,7 @@ def compare_with_device(
     sums = {i: _Sums(fixed_grid(pairs[i].tap.quantizer)) for i in dumped.layouts}
     done = 0
     for batch in dataset.batches(size, limit=wanted):
-        here, device = dumped.here(view.read(batch), view), dumped.device(batch)
+        here, device = dumped.here(view.read_tensors(batch), view), dumped.device(batch)
         for i, found in sums.items():
             found.add(device[i], here[i])
         if simulated is not None:
@@ -302,7 +302,7 @@ def _open_tensors(dump: MatchedDump, view: View, first: Batch) -> _Dumped:
     """Find out on a batch how each tensor is read."""
     assert first.numbers is not None, "every data set numbers its samples"
     numbers = first.numbers[first.numbers < dump.samples]
-    reading = view.read(first)
+    reading = view.read_tensors(first)
     choices: dict[int, Choices] = {}
     refused: list[str] = []
     for i, pair in view.pairs.items():

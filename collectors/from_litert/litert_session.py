@@ -153,7 +153,7 @@ class Shown(Mapping[int, Array]):
         if place not in self._wanted:
             raise KeyError(place)
         try:
-            return self._interpreter.read(place)
+            return self._interpreter.copy_tensor(place)
         except _FAILURES as error:
             raise self._error_of(error) from error
 
@@ -215,7 +215,7 @@ class _Interpreter:
         """Run it on what it was fed with last."""
         self._interpreter.invoke()
 
-    def read(self, place: int) -> Array:
+    def copy_tensor(self, place: int) -> Array:
         """A copy of a tensor."""
         found: Array = self._interpreter.get_tensor(place)
         return found

@@ -66,7 +66,7 @@ class LiteRTView(View):
         places = {number: self._quantized.places[pair.tap.tensor] for number, pair in pairs.items()}
         self._session = self._observing(self._quantized, first, places.values(), threads)
         self.taps: dict[int, Tap] = {number: pair.tap for number, pair in pairs.items()}
-        self.observed = Faithfulness.of_outputs(alone, self.read(first).outputs[1])
+        self.observed = Faithfulness.of_outputs(alone, self.read_tensors(first).outputs[1])
 
     def _floats(self, pairs: Iterable[Pair]) -> dict[str, int]:
         """Places of the float tensors that are read, by their names: the network's outputs, too."""
@@ -91,7 +91,7 @@ class LiteRTView(View):
         super().renumber(numbers)
         self._float_places = self._floats(self.pairs.values())
 
-    def read(self, batch: Batch) -> Reading:
+    def read_tensors(self, batch: Batch) -> Reading:
         """Run both files.
 
         Raises:

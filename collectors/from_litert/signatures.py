@@ -31,7 +31,7 @@ def feeds_by_tensor(graph: LiteRTGraph, data: Source) -> Source | Callable[[], I
         return data
     samples = cast(Samples, data)
 
-    def read() -> Iterator[dict[str, Array]]:
+    def rename_feeds() -> Iterator[dict[str, Array]]:
         for key, feeds in samples.items():
             for feed in feeds:
                 if unknown := feed.keys() - names[key].keys():
@@ -42,7 +42,7 @@ def feeds_by_tensor(graph: LiteRTGraph, data: Source) -> Source | Callable[[], I
                     )
                 yield {names[key][name]: np.asarray(array) for name, array in feed.items()}
 
-    return read
+    return rename_feeds
 
 
 def _signatures(graph: LiteRTGraph) -> dict[str, dict[str, str]]:

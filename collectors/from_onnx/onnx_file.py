@@ -29,7 +29,7 @@ def load_model(path: Path) -> onnx.ModelProto:
     Raises:
         ModelError: Missing, not ONNX, truncated, or external data that is missing or outside the folder.
     """
-    model = _read(path)
+    model = _parse_file(path)
     _load_external_data(model, path)
     if model.functions:
         try:
@@ -69,7 +69,7 @@ def save_content(content: bytes, path: Path) -> None:
 
 def external_files(model_path: Path) -> list[Path]:
     """Files beside the model that hold its external data."""
-    names = {_location(tensor) for tensor in _external_tensors(_read(model_path))}
+    names = {_location(tensor) for tensor in _external_tensors(_parse_file(model_path))}
     return sorted(model_path.resolve().parent / name for name in names)
 
 
@@ -78,7 +78,7 @@ def _is_checkpoint(folder: Path) -> bool:
     return (folder / "config.json").is_file() and any(folder.glob("*.safetensors"))
 
 
-def _read(path: Path) -> onnx.ModelProto:
+def _parse_file(path: Path) -> onnx.ModelProto:
     if path.is_dir():
         what = "a folder was given where a model file is expected"
         raise ModelError(what, where=str(path), help=_CHECKPOINT if _is_checkpoint(path) else _ONNX_FILE)

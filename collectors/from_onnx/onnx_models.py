@@ -97,7 +97,7 @@ class OnnxPair(Models):
 
     def float_reader(self, names: Sequence[str], threads: int) -> FloatReader:
         """Reads these tensors of the float model."""
-        return FloatTensors(self.float_graph, names, threads).read
+        return FloatTensors(self.float_graph, names, threads).read_tensors
 
     def steps(self, view: View, pairs: Sequence[Pair], threads: int) -> OnnxSteps:
         """The float model cut where the quantized one is seen."""

@@ -32,7 +32,7 @@ class FloatTensors:
         self.session = make_session(graph.model, graph.path, threads, exposed=names, read=others)
         self._wanted = [*dict.fromkeys(n for n in (*names, *graph.outputs) if n not in graph.inputs)]
 
-    def read(self, batch: Batch) -> dict[str, Array]:
+    def read_tensors(self, batch: Batch) -> dict[str, Array]:
         """These tensors, inputs and outputs by name.
 
         Raises:
@@ -68,10 +68,10 @@ class _Group:
         twins = [pair.twin for pair in pairs.values()] + ([feature] if feature else [])
         self.floats = FloatTensors(graph, twins, threads, [pair.twin for pair in beside])
 
-    def read(self, batch: Batch) -> Reading:
+    def read_tensors(self, batch: Batch) -> Reading:
         """Run both models."""
         float_graph, quantized = self._models.float_graph, self._models.quantized
-        floats = self.floats.read(batch)
+        floats = self.floats.read_tensors(batch)
         feed = feed_of(batch, quantized)
         names = [tap.tensor for tap in self.taps.values()]
         wanted = [*dict.fromkeys(name for name in (*names, *quantized.outputs) if name not in feed)]
@@ -111,7 +111,7 @@ class OnnxView(View):
             own, others = {number: pairs[number] for number in numbers}, pairs.values() if len(groups) > 1 else ()
             self._groups.append(_Group(models, own, first, threads, plain, others))
             plain = self._groups[0].observed.plain
-        self.observed = reduce(Faithfulness.joined, (group.observed for group in self._groups))
+        self.observed = reduce(Faithfulness.join, (group.observed for group in self._groups))
         self.model = self._groups[0].model
         self._floats = self._groups[0].floats
         self.taps = {number: tap for group in self._groups for number, tap in group.taps.items()}
@@ -125,15 +125,15 @@ class OnnxView(View):
         for group in self._groups:
             group.taps = {new[old]: tap for old, tap in group.taps.items() if old in new}
 
-    def read(self, batch: Batch) -> Reading:
+    def read_tensors(self, batch: Batch) -> Reading:
         """Run both models; a group of tensors at a time when these are asked for, where memory is short.
 
         Raises:
             ModelError: One of them fails on this batch.
         """
         if len(self._groups) == 1:
-            return self._groups[0].read(batch)
-        grouped = GroupedReading(lambda k: self._groups[k].read(batch), self._numbers, self.pairs)
+            return self._groups[0].read_tensors(batch)
+        grouped = GroupedReading(lambda k: self._groups[k].read_tensors(batch), self._numbers, self.pairs)
         return grouped.reading(list(self.taps))
 
     def floats_again(self, batch: Batch) -> list[Array]:

@@ -39,7 +39,7 @@ class OnnxSteps:
         self._fed = {name: fed[twin] for twin, name in read.items()}
         self._session = make_session(model, graph.path, threads)
 
-    def read(self, batch: Batch, codes: Mapping[int, Array]) -> dict[int, Array]:
+    def run_operators(self, batch: Batch, codes: Mapping[int, Array]) -> dict[int, Array]:
         """What each measured float operator makes of the deployed tensors of a batch, by number of its output."""
         if not self.measured:  # without names a session returns all outputs
             return {}

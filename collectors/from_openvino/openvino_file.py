@@ -59,7 +59,7 @@ def read_ir(path: Path) -> IrModel:
     Raises:
         ModelError: A file is missing or damaged, the format is newer, OpenVINO refuses it or is not installed.
     """
-    xml = _read(path)
+    xml = _read_ir_file(path)
     scan = _scan(path, xml)
     if scan.version not in VERSIONS:
         raise ModelError(
@@ -87,7 +87,7 @@ def import_openvino(where: Path) -> "type[openvino.Core]":
     return Core
 
 
-def _read(path: Path) -> bytes:
+def _read_ir_file(path: Path) -> bytes:
     try:
         return read_bytes(path, IR_BYTES)
     except OSError as error:
@@ -112,7 +112,7 @@ def _read_weights(path: Path, scan: "_Scan") -> tuple[Path | None, bytes]:
             where=str(weights),
             help=f"put the file itself beside {path.name}, not a link",
         )
-    content = _read(weights)
+    content = _read_ir_file(weights)
     if len(content) < scan.needed:
         raise ModelError(
             "the weights of this OpenVINO model are cut off",

@@ -66,7 +66,7 @@ class OpenVINOView(View):
         places, same = self._quantized.places, set(self._exposed.same)
         return [n for n, tap in self.taps.items() if tap.tensor in self._quantized.inputs or places[tap.tensor] in same]
 
-    def read(self, batch: Batch) -> Reading:
+    def read_tensors(self, batch: Batch) -> Reading:
         """Run both models.
 
         Raises:

@@ -72,7 +72,7 @@ class TorchView(View):
         self.taps: dict[int, Tap] = {number: self._readable(pair) for number, pair in self.pairs.items()}
         self._feature = feature_of(models.float_graph)
         alone = plain if plain is not None else models.quantized_runner(threads)(first)
-        self.observed = Faithfulness.of_outputs(alone, self.read(first).outputs[1])
+        self.observed = Faithfulness.of_outputs(alone, self.read_tensors(first).outputs[1])
         if self.observed.simulated:
             models.note_fast_path()
 
@@ -81,7 +81,7 @@ class TorchView(View):
         """A tensor on a grid that its kernel keeps to itself is seen before it."""
         return pair.tap if pair.tap.tensor else Tap(pair.root, pair.tap.quantizer, decoded=True)
 
-    def read(self, batch: Batch) -> Reading:
+    def read_tensors(self, batch: Batch) -> Reading:
         """Run both modules; where memory is short, once for each group of tensors, when these are asked for.
 
         Raises:

@@ -122,7 +122,7 @@ class _Table:
 
     def __init__(self, models: Models, first: Batch, threads: int) -> None:
         self._view = view = models.view(dict(enumerate(models.pairs)), first, threads)
-        reading = view.read(first)
+        reading = view.read_tensors(first)
         plan = settle(models, first, reading.floats, reading.codes)
         view.renumber(plan.numbers)
         self._steps = models.steps(view, plan.pairs, threads)
@@ -136,8 +136,8 @@ class _Table:
 
     def add(self, batch: Batch, metrics: UserMetrics) -> tuple[Sequence[Array], Sequence[Array]]:
         """Run both models on one sample; returns the outputs of both."""
-        reading = self._view.read(batch)
-        floats = self._steps.read(batch, reading.codes)
+        reading = self._view.read_tensors(batch)
+        floats = self._steps.run_operators(batch, reading.codes)
         for number, row in self.rows.items():
             tap, codes = self._view.taps[number], reading.codes[number]
             expected = np.asarray(floats[number], np.float32)

@@ -173,7 +173,7 @@ def _read_samples(
         labels = batch.labels
         if labels is None or not may_be_boxes(labels) or len(found) >= TRIED:
             break
-        outputs = dict(zip(names, view.read(batch).with_rows().outputs[0], strict=True))
+        outputs = dict(zip(names, view.read_tensors(batch).with_rows().outputs[0], strict=True))
         named = outputs if head.columns is not None else told.select_several(outputs)
         sides = _sides_of(batch)
         for raw, own in zip(raw_boxes(head.columns, named, batch.samples), labels, strict=True):

@@ -113,7 +113,7 @@ class Faithfulness:
         simulated = difference > SAME_OUTPUT
         return cls(plain, simulated, difference if simulated else 0.0)
 
-    def joined(self, other: "Faithfulness") -> "Faithfulness":
+    def join(self, other: "Faithfulness") -> "Faithfulness":
         """That of two views of one model: the worse of both."""
         simulated, difference = self.simulated or other.simulated, max(self.difference, other.difference)
         return Faithfulness(self.plain, simulated, difference)
@@ -147,7 +147,7 @@ class View(ABC):
         self.taps = {new: self.taps[old] for new, old in enumerate(numbers) if old in self.taps}
 
     @abstractmethod
-    def read(self, batch: Batch) -> Reading:
+    def read_tensors(self, batch: Batch) -> Reading:
         """Run both models.
 
         Raises:
@@ -188,7 +188,7 @@ class FloatSteps(Protocol):
     def measured(self) -> Sequence[int]:
         """Numbers of the tensors whose float operator reads nothing but what the view shows."""
 
-    def read(self, batch: Batch, codes: Mapping[int, Array]) -> Mapping[int, Array]:
+    def run_operators(self, batch: Batch, codes: Mapping[int, Array]) -> Mapping[int, Array]:
         """What each measured float operator makes of the deployed tensors of a batch, by number of its output.
 
         Args:

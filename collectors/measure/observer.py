@@ -43,7 +43,7 @@ class Observer:
         self.tapped: set[int] = set()
         view = models.view(dict(enumerate(models.pairs)), first, options.session_threads)
         self.observed = view.observed
-        reading = view.read(first)
+        reading = view.read_tensors(first)
         self.plan: Plan = settle(models, first, reading.floats, reading.codes)
         self.outputs = Outputs(models, self.plan.joints, classes=classes)
         graph = models.float_graph
@@ -67,7 +67,7 @@ class Observer:
         self._view = view
         self._shows_all = len(view.pairs) == len(self.plan.pairs)
         self.tapped.update(view.taps)
-        self.observed = self.observed.joined(view.observed)
+        self.observed = self.observed.join(view.observed)
         self._grids = {i: self._grid(i, tap) for i, tap in view.taps.items()}
         measures, threads = self._options.step_error, self._options.session_threads
         self._steps = self._models.steps(view, self.plan.pairs, threads) if measures else None
@@ -114,7 +114,7 @@ class Observer:
     def takes(self, batch: Batch) -> bool:
         """Both models run on so many samples."""
         try:
-            self._view.read(batch)
+            self._view.read_tensors(batch)
         except ModelError:
             return False
         return True
@@ -139,8 +139,8 @@ class Observer:
         name = plan.image[0] if plan.image is not None else next(iter(batch.inputs))
         x = batch.inputs[name]
         rows = sample_rows(x, batch.labels)
-        reading = self._view.read(batch).with_rows()
-        steps = self._steps.read(batch, reading.codes) if self._steps is not None else {}
+        reading = self._view.read_tensors(batch).with_rows()
+        steps = self._steps.run_operators(batch, reading.codes) if self._steps is not None else {}
         flipped = self._flipped_features(batch) if flip else None
         found = self.outputs.pairs(*reading.outputs, whole=bool(given)) | self.outputs.columns(*reading.outputs)
         if self._shows_all:

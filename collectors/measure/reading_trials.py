@@ -88,9 +88,9 @@ class Trial:
 
         ``shift`` is added to the labelled classes.
         """
-        return _mean_precision(self.found(reading, with_class=with_class, shift=shift), [0])
+        return _mean_precision(self.match_boxes(reading, with_class=with_class, shift=shift), [0])
 
-    def found(self, reading: BoxReading, *, with_class: bool, shift: int = 0) -> Tally:
+    def match_boxes(self, reading: BoxReading, *, with_class: bool, shift: int = 0) -> Tally:
         """Which detections find which labelled boxes."""
         rows = []
         for own, truth in zip(self.samples, self.truths, strict=True):
@@ -142,7 +142,7 @@ class Trial:
         Raises:
             Unread: It does; the reading is its fallback.
         """
-        rows = self.found(reading, with_class=True)
+        rows = self.match_boxes(reading, with_class=True)
         if not is_only:
             self._refuse_other_classes(reading, _mean_precision(rows, [0]))
         value = _mean_precision(rows, range(len(OVERLAPS)))

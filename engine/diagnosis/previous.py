@@ -200,7 +200,7 @@ def _setting_changes(past: PreviousCase, facts: CaseFacts) -> Iterable[Changed]:
     )
 
 
-def _known(settings: Mapping[str, object]) -> dict[str, object]:
+def _known_settings(settings: Mapping[str, object]) -> dict[str, object]:
     """Settings without those that are not known."""
     return {name: value for name, value in settings.items() if value is not None}
 
@@ -252,7 +252,7 @@ def _layer_settings(layer: LayerFacts) -> dict[str, object]:
         "bias": None if layer.bias.bits is None else _precision(layer.bias.bits or None),
         "kernel": layer.executed_as,
     }
-    return _known(settings)
+    return _known_settings(settings)
 
 
 def _input_scales(case: CaseFacts) -> dict[str, float]:
@@ -276,16 +276,16 @@ def _tensor_settings(tensor: TensorFacts) -> dict[str, object]:
     }
     if kind == "static" and quantizer.low is not None and quantizer.high is not None:
         settings["range"] = (quantizer.low, quantizer.high)
-    return _known(settings)
+    return _known_settings(settings)
 
 
 def _block_settings(block: BlockFacts) -> dict[str, object]:
-    return _known({"stored scale of keys": block.key_scale, "stored scale of values": block.value_scale})
+    return _known_settings({"stored scale of keys": block.key_scale, "stored scale of values": block.value_scale})
 
 
 def _data_settings(dataset: DatasetFacts) -> dict[str, object]:
     found = {"samples": dataset.samples, "channel means": dataset.mean, "distinct samples": dataset.unique_share}
-    return _known({**found, "blank samples": dataset.blank_share})
+    return _known_settings({**found, "blank samples": dataset.blank_share})
 
 
 def _precision(bits: int | None) -> str:

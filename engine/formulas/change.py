@@ -323,14 +323,14 @@ def float_bias(case: Case, facts: CaseFacts, targets: Targets) -> Change:
     return Change(biases=frozenset(k for k in targets.operators if facts.layers[k].bias.bits))
 
 
-def _learned(what: Learned) -> ChangeFunction:
+def _with_learned(what: Learned) -> ChangeFunction:
     return lambda case, facts, targets: Change(
         learned=frozenset({what} if _with_weights(everything(facts), facts) else ())
     )
 
 
-corrected_biases = _learned("biases")
-learned_rounding = _learned("rounding")
+corrected_biases = _with_learned("biases")
+learned_rounding = _with_learned("rounding")
 
 
 def without_activation_noise(case: Case, facts: CaseFacts, targets: Targets) -> Change:

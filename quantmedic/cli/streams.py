@@ -60,12 +60,12 @@ class GuardedStream(io.TextIOBase):
         first, *rest = text.removeprefix(again).replace("\r\n", "\n").split("\n")
         head = "" if again else self._begun
         shown = _with_tabs(head + first).removeprefix(head)
-        self.put(again + "\n".join([shown, *map(_with_tabs, rest)]))
+        self.write_raw(again + "\n".join([shown, *map(_with_tabs, rest)]))
         last = rest[-1] if rest else head + first
         self._begun = last if last.isspace() else "." * bool(last)
         return len(text)
 
-    def put(self, text: str) -> None:
+    def write_raw(self, text: str) -> None:
         """Write a text as it is.
 
         Raises:
@@ -146,7 +146,7 @@ def print_command(line: str) -> None:
 def _write(text: str, *, err: bool = False) -> None:
     stream = sys.stderr if err else sys.stdout
     if isinstance(stream, GuardedStream):
-        stream.put(text)
+        stream.write_raw(text)
     elif stream is not None:
         stream.write(text)
 

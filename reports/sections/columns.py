@@ -459,10 +459,10 @@ def _reader(layers: Sequence[LayerFacts]) -> Callable[[str], list[Value]]:
     """Reads a path of all layers; what several paths share is walked once."""
     walked: dict[str, list[Any]] = {"": list(layers)}  # Any: facts on the way, values at the end
 
-    def read(path: str) -> list[Any]:
+    def walk_path(path: str) -> list[Any]:
         if path not in walked:
             parent, _, field = path.rpartition(".")
-            walked[path] = [getattr(view, field) for view in read(parent)]
+            walked[path] = [getattr(view, field) for view in walk_path(parent)]
         return walked[path]
 
-    return read
+    return walk_path

@@ -48,7 +48,7 @@ def test_the_float_model_alone_shows_what_both_models_show_together(tmp_path: Pa
     models = open_models(*save_pair(tmp_path, model, static(model, {name: data}, tmp_path)))
     batch, pairs = Batch({name: data}), dict(enumerate(models.pairs))
     read = models.float_reader([pair.twin for pair in pairs.values()], 1)
-    alone, beside = read(batch), models.view(pairs, batch, 1).read(batch).floats
+    alone, beside = read(batch), models.view(pairs, batch, 1).read_tensors(batch).floats
     assert alone.keys() >= {pair.twin for pair in pairs.values()}
     for pair in pairs.values():
         np.testing.assert_array_equal(alone[pair.twin], beside[pair.twin])

@@ -263,12 +263,12 @@ class Draft:
         session = make_session(model, graph.path, threads, plain=bool(model.functions))
         fed = {value.name for value in session.get_inputs()}
 
-        def read(batch: Batch) -> Mapping[str, Array]:
+        def read_computed(batch: Batch) -> Mapping[str, Array]:
             feed = feed_of(batch, graph)
             own = {name: array for name, array in feed.items() if name in fed}
             return {**feed, **dict(zip(computed, run(session, computed, own, graph.path), strict=True))}
 
-        return read
+        return read_computed
 
     def finish(self) -> onnx.ModelProto:
         """The model, without what nothing reads and with every node behind those that it reads."""

@@ -92,10 +92,10 @@ def measure_packed(layer: PackedLayer, source: Source, workers: Executor) -> Mea
         "quantizer": quantizer,
         "group_size": layer.group_size,
     }
-    return _measured(found, similar, totals, gains)
+    return _complete_facts(found, similar, totals, gains)
 
 
-def _measured(found: Fields, similar: float, totals: LayerTotals, gains: Gains) -> Measured:
+def _complete_facts(found: Fields, similar: float, totals: LayerTotals, gains: Gains) -> Measured:
     expected = found.get("grid_similarity")
     found |= {
         "similarity": similar,
@@ -184,7 +184,7 @@ def measure_values(source: Source, stored: Source, shape: tuple[int, int], worke
         "quantizer": quantizer,
         "group_size": (size or inputs) if bits is not None else None,
     }
-    return _measured(found, totals.cosine, totals, gains)
+    return _complete_facts(found, totals.cosine, totals, gains)
 
 
 def found_grid(stored: Source, shape: tuple[int, int]) -> tuple[int | None, int | None]:

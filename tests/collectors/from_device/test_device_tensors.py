@@ -103,7 +103,7 @@ def own_tensors(float_model: object, quantized_model: object, data: object, samp
     with models.as_deployed():
         batch = next(datasets["validation"].batches(samples, limit=samples))
         view = models.view(pairs_of_case(models, case), batch, 1)
-        reading = view.read(batch)
+        reading = view.read_tensors(batch)
         return {view.pairs[i].root: tap_values(tap, np.asarray(reading.codes[i])) for i, tap in view.taps.items()}
 
 

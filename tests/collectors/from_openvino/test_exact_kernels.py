@@ -42,7 +42,7 @@ models = open_models(*map(__import__("pathlib").Path, ("float.xml", "int8.xml"))
 batch = Batch({"x": np.full((2, 64), 255, np.float32)}, None)
 floats, found = models.float_runner(1)(batch)[0], models.quantized_runner(1)(batch)[0]
 view = models.view(dict(enumerate(models.pairs)), batch, 1)
-facts = models.kernel_facts(batch, view.read(batch), 1)
+facts = models.kernel_facts(batch, view.read_tensors(batch), 1)
 print(float(found.max() / floats.max()), facts.get("integer_kernel_noise"), sorted({*models.kernels(1).values()}))
 """
 

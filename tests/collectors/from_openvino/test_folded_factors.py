@@ -81,7 +81,7 @@ def test_the_factor_is_an_operator_of_both_models(tmp_path, kind):
     (found,) = graph_runner(graph, graph.outputs, 1)(Batch({"image": X}))
     expected = Session(graph, [], 1).run([X])[0][0]
     np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4 * np.abs(expected).max())
-    floats = models.view(dict(enumerate(models.pairs)), Batch({"image": X}), 1).read(Batch({"image": X})).floats
+    floats = models.view(dict(enumerate(models.pairs)), Batch({"image": X}), 1).read_tensors(Batch({"image": X})).floats
     model = onnx.load(paths[0])
     model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])

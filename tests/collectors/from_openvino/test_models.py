@@ -98,7 +98,7 @@ def test_codes_and_outputs_are_those_of_the_untouched_model(models, monkeypatch)
     monkeypatch.delenv(EXACT_KERNELS)
     batch = Batch({"image": X})
     view = models.view(dict(enumerate(models.pairs)), batch, 1)
-    reading = view.read(batch)
+    reading = view.read_tensors(batch)
     for graph, outputs in zip((models.float_graph, models.quantized), reading.outputs, strict=True):
         np.testing.assert_array_equal(outputs[0], plain_outputs(graph.path, X))
     assert not view.observed.simulated and view.observed.difference == 0
@@ -201,7 +201,7 @@ def test_a_scalar_is_fed_as_a_scalar(tmp_path, monkeypatch):
     assert case.record.datasets["validation"].seen == 8
     models = open_models(*paths)
     view = models.view(dict(enumerate(models.pairs)), Batch({"x": x, "limit": limits[0]}), 1)
-    for path, found in zip(paths, view.read(Batch({"x": x, "limit": limits[5]})).outputs, strict=True):
+    for path, found in zip(paths, view.read_tensors(Batch({"x": x, "limit": limits[5]})).outputs, strict=True):
         np.testing.assert_array_equal(found[0], plain_outputs(path, [x, limits[5]]))
 
 

@@ -72,7 +72,7 @@ def test_a_group_holds_no_more_than_fits() -> None:
     models.limit_memory(limit)
     with models.as_deployed():
         view = models.view(dict(enumerate(models.pairs)), batch, 1)
-        sizes = {i: 2 * view.read(batch).floats[pair.twin].nbytes for i, pair in view.pairs.items()}
+        sizes = {i: 2 * view.read_tensors(batch).floats[pair.twin].nbytes for i, pair in view.pairs.items()}
     groups = view._groups(batch)
     assert [i for group in groups for i in group] == list(view.pairs)
     assert len(groups) > 1 and all(sum(sizes[i] for i in group) <= limit for group in groups)
@@ -83,7 +83,7 @@ def test_what_was_read_of_a_batch_does_not_outlive_it() -> None:
     batch: Batch = next(datasets["validation"].batches(8))
     with models.as_deployed():
         view = models.view(dict(enumerate(models.pairs)), batch, 1)
-        reading = view.read(batch)
+        reading = view.read_tensors(batch)
         gone = weakref.ref(reading.floats[models.pairs[1].twin])
         gc.disable()  # without the collector of circles
         try:

@@ -134,7 +134,7 @@ def test_groups_of_tensors_show_the_numbers_of_all_at_once(tmp_path: Path) -> No
     models.limit_memory(2 * 16 * 32 * 32 * 5 + 1)
     parts = models.view(pairs, batch, 1)
     assert len(parts._groups) > 3 and parts.taps == whole.taps and not parts.observed.simulated
-    expected, found = whole.read(batch), parts.read(batch)
+    expected, found = whole.read_tensors(batch), parts.read_tensors(batch)
     for name in expected.floats:
         np.testing.assert_array_equal(found.floats[name], expected.floats[name], err_msg=name)
     assert list(found.codes) == list(expected.codes)
@@ -187,7 +187,7 @@ def test_shapes_of_open_axes_come_from_the_first_sample(tmp_path: Path) -> None:
     x = images(2)
     models = open_models(*save_pair(tmp_path, net, qdq(net, {"image": x})))
     batch = Batch({"image": x})
-    shapes, shown = models.shapes_on(batch, 1), models.view(dict(enumerate(models.pairs)), batch, 1).read(batch)
+    shapes, shown = models.shapes_on(batch, 1), models.view(dict(enumerate(models.pairs)), batch, 1).read_tensors(batch)
     for pair in models.pairs:
         assert tuple(s or 2 for s in shapes[pair.twin]) == shown.floats[pair.twin].shape
 

@@ -336,7 +336,7 @@ def check_outputs(paths: tuple[Path, Path], batches: list[Batch]) -> None:
     for view in views_of(models, batches[0]):
         assert not view.observed.simulated
         for batch, outputs in zip(batches, expected, strict=True):
-            for found, output in zip(view.read(batch).outputs[1], outputs, strict=True):
+            for found, output in zip(view.read_tensors(batch).outputs[1], outputs, strict=True):
                 np.testing.assert_array_equal(found, output)
 
 
@@ -370,7 +370,7 @@ def test_codes_that_are_read_lead_to_the_deployed_output(name, kind, tmp_path):
     for view in list(views_of(models, batches[0]))[:3]:
         assert len(view.taps) == len(view.pairs) >= 3
         for batch in batches:
-            expected, codes = run(quantized, batch.inputs)["scores"], view.read(batch).codes
+            expected, codes = run(quantized, batch.inputs)["scores"], view.read_tensors(batch).codes
             for number, tap in view.taps.items():
                 assert tap.quantizer is not None
                 step, zero = np.float32(tap.quantizer.scale), np.float32(tap.quantizer.zero_point)

@@ -96,22 +96,22 @@ class ToyView(View):
     def __init__(self, models: "ToyModels", pairs: Mapping[int, Pair], first: Batch) -> None:
         self._models, self.pairs = models, dict(pairs)
         self.taps = {number: pair.tap for number, pair in pairs.items()}
-        self.observed = Faithfulness(self.read(first).outputs[1], simulated=False, difference=0.0)
+        self.observed = Faithfulness(self.read_tensors(first).outputs[1], simulated=False, difference=0.0)
 
-    def read(self, batch: Batch) -> Reading:
+    def read_tensors(self, batch: Batch) -> Reading:
         (x,), end = batch.inputs.values(), self._models.float_graph.outputs[0]
         floats, seen = self._models.float_graph.run(x), self._models.quantized.run(x)
         codes = {number: seen[tap.tensor] for number, tap in self.taps.items()}
         return Reading(floats, codes, ([floats[end]], [seen[end]]))
 
     def floats_again(self, batch: Batch) -> list[Array]:
-        return list(self.read(batch).outputs[0])
+        return list(self.read_tensors(batch).outputs[0])
 
     def flipped_features(self, batch: Batch, name: str, axis: int) -> Array:
         feature = feature_of(self._models.float_graph)
         assert feature is not None
         flipped = replace(batch, inputs={name: np.flip(batch.inputs[name], axis)})
-        return self.read(flipped).floats[feature]
+        return self.read_tensors(flipped).floats[feature]
 
 
 @dataclass
