@@ -92,23 +92,7 @@ def measure_loss_budget(
     runs = BudgetRuns(models, case, simulation, metric, threads, progress, brief=brief)
     if not (runs.whole > 0).any():
         return None
-    every = frozenset(range(len(sources)))
-
-    def in_float(members: Iterable[int]) -> Change:
-        return reduce(Change.join, (_off(sources[i]) for i in sorted(members)), Change())
-
-    parts = [[i for i in sorted(every) if sources[i].kind == kind] for kind in HEALING]
-    division = divide(
-        [part for part in parts if part],
-        lambda members: runs.judge(in_float(every - set(members))),
-        lambda members: runs.judge(in_float(members)),
-        whole=np.concatenate([runs.whole, runs.lost]),
-        runs=runs.dividing,
-        samples=len(runs.lost),
-        loss_counts=runs.loss_counts,
-        expected=[_expected_noise(source, facts) for source in sources],
-        nothing=NOTHING,
-    )
+    division = _divide_noise(sources, facts, runs)
     task = _task_loss(runs, division)
     groups, shares = zip(*(_apart(group, runs.lost) for group in division.groups), strict=True)
     families = tuple(_families(groups, sources, case, facts, runs))
@@ -117,7 +101,8 @@ def measure_loss_budget(
         piece = _piece(group, [sources[i] for i in group.members], share if task is not None else None)
         if not _is_asked(group) or (k >= LEAST_ASKED and not runs.are_left()):
             return piece
-        return _ask_changes(piece, group, case, facts, runs, in_float(every - set(group.members)))
+        others = set(range(len(sources))) - set(group.members)
+        return _ask_changes(piece, group, case, facts, runs, _in_float(sources, others))
 
     pieces = tuple(map(piece_of, count(), groups, shares))  # The runs are counted behind it.
     return LossBudget(
@@ -152,6 +137,28 @@ def _sources_of(group: LayerGroup, case: Case, network: SimulatedNetwork) -> Ite
     if group.tensors:
         is_input = any(case.record.tensors[i].is_input for i in group.tensors)
         yield SourceRecord(kind="input" if is_input else "activation", tensors=group.tensors)
+
+
+def _divide_noise(sources: Sequence[SourceRecord], facts: CaseFacts, runs: BudgetRuns) -> Division:
+    """The noise at the outputs, and what the task loses, divided among the sources, kind by kind."""
+    every = set(range(len(sources)))
+    parts = [[i for i in sorted(every) if sources[i].kind == kind] for kind in HEALING]
+    return divide(
+        [part for part in parts if part],
+        lambda members: runs.judge(_in_float(sources, every - set(members))),
+        lambda members: runs.judge(_in_float(sources, members)),
+        whole=np.concatenate([runs.whole, runs.lost]),
+        runs=runs.dividing,
+        samples=len(runs.lost),
+        loss_counts=runs.loss_counts,
+        expected=[_expected_noise(source, facts) for source in sources],
+        nothing=NOTHING,
+    )
+
+
+def _in_float(sources: Sequence[SourceRecord], members: Iterable[int]) -> Change:
+    """These sources, by their number, in float."""
+    return reduce(Change.join, (_off(sources[i]) for i in sorted(members)), Change())
 
 
 def _expected_noise(source: SourceRecord, facts: CaseFacts) -> float:

@@ -23,7 +23,7 @@ from quantmedic.engine.diagnosis.harm import (
 from quantmedic.engine.diagnosis.prediction import Prediction
 from quantmedic.engine.diagnosis.previous import PreviousCase, compare_with_previous, rank_tried
 from quantmedic.engine.diagnosis.ranking import absorb, rank
-from quantmedic.engine.diagnosis.remedy_outcomes import remedy_outcomes
+from quantmedic.engine.diagnosis.remedy_outcomes import RemedyOutcomes, remedy_outcomes
 from quantmedic.engine.diagnosis.report_rows import layer_rows, pairs_of, proof_of
 from quantmedic.engine.diagnosis.settings_in_force import settings_in_force
 from quantmedic.engine.diagnosis.suspects import Repairs, Suspect, settle, suspects_of
@@ -89,19 +89,8 @@ def make_diagnosis(
         sizes: Gives the samples that it takes to tell the drop of the task metric from another one.
         previous: The case before a remedy was applied; what was tried without effect is ranked down.
     """
-    results = evaluate(base, facts)
-    if facts.model.is_twice_the_same:
-        # What else the rules see is the model held against itself.
-        results = [result for result in results if result.rule.id == SAME_MODEL or not result.findings]
-    assumed = with_assumed(results, base, facts)
-    suspects = settle(suspects_of(assumed, repairs), simulation, base)
-    outcomes = remedy_outcomes(suspects, simulation, proof, base, facts)
-    if (world := as_if_harmed(facts)) is not facts:
-        results = without_harmless(assumed, results, outcomes, base)
-        first, suspects = suspects, settle(suspects_of(results, repairs), simulation, base)
-        # What is left of a cause has repairs of its own.
-        same = {suspect.cause: outcomes[suspect.cause] for suspect in suspects if suspect in first}
-        outcomes = remedy_outcomes(suspects, simulation, proof, base, facts) | same
+    world = as_if_harmed(facts)
+    results, suspects, outcomes = _find_suspects(base, facts, repairs, simulation, proof)
     size = drop_class(facts.model.metric, base)
     shares = attribution.share_of_suspects(suspects) if attribution is not None else {}
     ranked = rank(suspects, outcomes, world, base, size, shares)
@@ -142,6 +131,33 @@ def make_diagnosis(
         run=provenance.run,
     )
     return with_certainty(found, base)
+
+
+def _find_suspects(
+    base: RuleBase,
+    facts: CaseFacts,
+    repairs: Repairs,
+    simulation: SimulationRecord | None,
+    proof: ProofRecord | None,
+) -> tuple[list[RuleResult], list[Suspect], dict[str, RemedyOutcomes]]:
+    """What the rules say, the causes that they suspect, and what the repairs of each gave.
+
+    Of a network that is not harmed, what only a harmed one would have is left out where its repair recovers nothing.
+    """
+    results = evaluate(base, facts)
+    if facts.model.is_twice_the_same:
+        # What else the rules see is the model held against itself.
+        results = [result for result in results if result.rule.id == SAME_MODEL or not result.findings]
+    assumed = with_assumed(results, base, facts)
+    suspects = settle(suspects_of(assumed, repairs), simulation, base)
+    outcomes = remedy_outcomes(suspects, simulation, proof, base, facts)
+    if as_if_harmed(facts) is facts:
+        return results, suspects, outcomes
+    results = without_harmless(assumed, results, outcomes, base)
+    first, suspects = suspects, settle(suspects_of(results, repairs), simulation, base)
+    # What is left of a cause has repairs of its own.
+    same = {suspect.cause: outcomes[suspect.cause] for suspect in suspects if suspect in first}
+    return results, suspects, remedy_outcomes(suspects, simulation, proof, base, facts) | same
 
 
 def _in_order_of(causes: Sequence[CauseReport], suspects: Sequence[Suspect]) -> list[Suspect]:
