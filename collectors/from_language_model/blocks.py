@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -15,7 +15,6 @@ from torch import nn
 from quantmedic.collectors.data.messages import first_line
 from quantmedic.collectors.data.progress import Progress
 from quantmedic.collectors.from_checkpoint.weight_values import WeightValues
-from quantmedic.collectors.from_language_model.block_noise import BlockNoise
 from quantmedic.collectors.from_language_model.positions import Means, starts_of_bins
 from quantmedic.collectors.from_language_model.rooms import Rooms, States, TrialRooms, let_go
 from quantmedic.collectors.from_language_model.routing import Routing
@@ -36,6 +35,8 @@ _Front = Callable[[torch.Tensor, Ids], tuple[torch.Tensor, Sequence[Call]]]
 Floats = NDArray[np.float64]
 #: Texts on which the part of the noise is measured that a block makes itself: another run of the quantized block.
 OWN_TEXTS = 4
+#: Values of a text that a median is taken of.
+_FOR_MEDIAN = 4096
 
 
 def run_front(skeleton: Skeleton, weights: WeightValues, texts: Sequence[Ids], hidden: Values) -> None:
@@ -271,6 +272,47 @@ def with_shares(blocks: Sequence[BlockFacts]) -> list[BlockFacts]:
     return [block.model_copy(update={"own_share": (block.own_noise or 0.0) / total}) for block in blocks]
 
 
+@dataclass
+class _BlockNoise:
+    """Noise of the tokens behind one block, and the magnitudes of what the float block hands on: sums, no text is kept.
+
+    Attributes:
+        carried: Noise with that of all blocks before.
+        own: Noise of the block's quantized weights on the float model's values, text by text of the first few.
+    """
+
+    carried: Means
+    own: list[Floats] = field(default_factory=list)
+    _largest: float = 0.0
+    _place: tuple[int, int] = (0, 0)
+    _medians: list[float] = field(default_factory=list)
+
+    def look(self, outputs: Values) -> None:
+        """Take the magnitudes of what the float block hands on of one text, ``[tokens, width]``."""
+        magnitudes = np.abs(outputs)
+        largest = float(magnitudes.max())
+        if largest > self._largest:
+            token, channel = np.unravel_index(int(magnitudes.argmax()), magnitudes.shape)
+            self._largest, self._place = largest, (int(token), int(channel))
+        flat = magnitudes.ravel()
+        self._medians.append(float(np.median(flat[:: max(flat.size // _FOR_MEDIAN, 1)])))
+
+    def facts(self, name: str) -> BlockFacts:
+        """What is said of the block."""
+        first, others = self.carried.of_first, self.carried.of_others
+        median = float(np.median(self._medians))
+        return BlockFacts(
+            name=name,
+            noise=self.carried.overall,
+            own_noise=float(np.mean(np.concatenate(self.own))),
+            first_token_ratio=first / others if first is not None and others else None,
+            noise_by_position=self.carried.by_bin,
+            largest_ratio=self._largest / median if median > 0 else None,
+            largest_position=self._place[0],
+            largest_channel=self._place[1],
+        )
+
+
 def _run_block(
     skeleton: Skeleton,
     index: int,
@@ -285,7 +327,7 @@ def _run_block(
     before, behind = rooms.before(index), rooms.behind(index)
     layer = skeleton.layers[index]
     name = skeleton.name_of(layer)
-    noise, sources = BlockNoise(Means(starts)), SourceNoise(simulation.of_block(name))
+    noise, sources = _BlockNoise(Means(starts)), SourceNoise(simulation.of_block(name))
     routing = Routing.of(layer, rooms.routes)
     own: list[tuple[Values, Values]] = []
     left: list[tuple[Values, Values]] = []

@@ -3,12 +3,13 @@
 import os
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 from typing import Annotated
 
 import click
+from pydantic import ValidationError
 
 from quantmedic.api.answer import Diagnosis
 from quantmedic.api.cases import CASE_FILE, kept_where_there_is_room, load_case, unfinished_path
@@ -23,11 +24,10 @@ from quantmedic.api.checks import (
 )
 from quantmedic.api.checks import check as check_case
 from quantmedic.api.inspection import inspect
-from quantmedic.api.options import CollectOptions, Option
+from quantmedic.api.options import MAX_DROP, MIN_SQNR, CollectOptions, Option
 from quantmedic.api.report import write_report
 from quantmedic.api.rulebase import load_manuals
 from quantmedic.cli.groups import Command, declared_group, option
-from quantmedic.cli.limits import Limits, limit_options
 from quantmedic.cli.options import (
     CONTEXT,
     DATA,
@@ -43,7 +43,7 @@ from quantmedic.cli.reporting import end_if_interrupted, print_warnings
 from quantmedic.cli.streams import print_command, print_format, print_line, print_report
 from quantmedic.cli.terminal import ascii_only, with_color, wrote_text
 from quantmedic.engine.case.records import Case
-from quantmedic.engine.gate.policy import PolicyFile
+from quantmedic.engine.gate.policy import AGREEMENT, KL, SAME_TOP, SQNR, Budget, PolicyFile
 from quantmedic.engine.output_files import remove_file
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.reports.machines.github import annotations, append_summary, job_summary
@@ -59,6 +59,68 @@ DEFAULT_FORMATS = tuple(name for name in FORMATS if name not in ("png", "metrics
 _UNPRINTABLE = ("html", "png")
 #: Options of a measurement that need no data.
 _STATIC = {"toolchain_logs", "settings_files", "threads"}
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds of the command line, which hold beside those of a policy; each None where it was not given."""
+
+    max_drop: Annotated[float | None, MAX_DROP] = None
+    min_agreement: Annotated[
+        float | None,
+        Option(
+            "Least share of samples with the float model's class, such as 0.95.",
+            takes="SHARE",
+            kind="share",
+        ),
+    ] = None
+    min_sqnr_db: Annotated[float | None, MIN_SQNR] = None
+    max_kl: Annotated[
+        float | None,
+        Option(
+            "Most divergence of a language model per token; needs --tokens.",
+            takes="NATS",
+            kind="at least 0.0",
+            daily=True,
+        ),
+    ] = None
+    min_same_top: Annotated[
+        float | None,
+        Option(
+            "Least share of tokens that both predict first, such as 0.9; needs --tokens.",
+            takes="SHARE",
+            kind="share",
+            daily=True,
+        ),
+    ] = None
+
+    def added_to(self, file: PolicyFile, metric: str | None) -> PolicyFile:
+        """A policy with these limits as further budgets.
+
+        Args:
+            file: The policy in force.
+            metric: The task metric that was measured; None where none was, which leaves its limit not judged.
+
+        Raises:
+            UsageError: A limit says nothing about this metric.
+        """
+        bounds = (
+            (metric or "top1", "max_drop", self.max_drop),
+            (AGREEMENT, "min", self.min_agreement),
+            (SQNR, "min", self.min_sqnr_db),
+            (KL, "max", self.max_kl),
+            (SAME_TOP, "min", self.min_same_top),
+        )
+        given = [{"metric": figure, bound: value} for figure, bound, value in bounds if value is not None]
+        try:
+            budgets = [Budget.model_validate(bound) for bound in given]
+        except ValidationError as error:
+            found = error.errors()[0]
+            where = "".join(f"{name}: " for name in found["loc"])
+            raise click.UsageError(where + found["msg"].removeprefix("Value error, ")) from error
+        check = file.policy.check
+        check = check.model_copy(update={"budget": (*check.budget, *budgets)})
+        return replace(file, policy=file.policy.model_copy(update={"check": check}))
 
 
 @dataclass(frozen=True)
@@ -101,6 +163,7 @@ class GateOptions:
     ] = None
 
 
+limit_options = declared_group("limits", Limits, "Limits")
 gate_options = declared_group("gate", GateOptions, "Limits")
 #: What is measured before two models are judged; ``diagnose`` measures all else, and its case is checked.
 measured_options = collect_options.only(*DATA, "tokens", "text_length", *RUNNING, *TOOLCHAIN)
