@@ -5,14 +5,21 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 from urllib.parse import quote
 
-from quantmedic.engine.contract.budget_report import BudgetFamily, BudgetLine, LossBudgetReport, LossPart, TaskLoss
+from quantmedic.engine.case.budget_record import TaskMeasure
+from quantmedic.engine.contract.budget_report import (
+    BudgetFamily,
+    BudgetLine,
+    LossBudgetReport,
+    LossPart,
+    TaskLoss,
+    TaskShare,
+)
 from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.diagnosis.budget_lines import MECHANISMS, NOTABLE
 from quantmedic.engine.rules.remedy_kinds import REMEDY_KINDS
 from quantmedic.reports.charts.waterfall import Piece, Waterfall, WaterfallChart, loss_waterfall, waterfall_chart
-from quantmedic.reports.sections.task_loss import INTERACTION, TOO_FEW, LossWords, loss_words
-from quantmedic.reports.text import capital, count, decibels, name, visible
+from quantmedic.reports.text import capital, count, decibels, metric_change, metric_label, name, points, visible
 
 #: Noise that no quantizer makes is said in words from this share on.
 UNSIMULATED_SAID = 0.1
@@ -28,6 +35,9 @@ INCOMPLETE = (
     "The budget of {runs} ended before all notable sources were separated: layers in one line need not share the "
     "blame, and one of them may cause all of it."
 )
+AGREEMENT = "agreement with the float model"
+TOO_FEW = "not judged"
+INTERACTION = "lost only in combination: no source alone loses this"
 NO_NAME = "no rule matches this"
 FAMILIES = {"weight": "all weights", "activation": "all activations and inputs"}
 
@@ -112,6 +122,71 @@ class BudgetBox:
         return tuple(both.broad for both in (self.chart, self.task_chart) if both is not None)
 
 
+@dataclass(frozen=True)
+class _LossWords:
+    """Words for a loss in the unit of its metric."""
+
+    measure: TaskMeasure
+    whole: LossPart
+    metric: str | None
+    samples: int
+
+    @property
+    def label(self) -> str:
+        """What is lost."""
+        return AGREEMENT if self.measure == "agreement" else metric_label(self.metric).rpartition(":")[2]
+
+    @property
+    def lead(self) -> str:
+        """What the quantized model loses, and whether that is told from none."""
+        whole, samples = self.whole, count(self.samples, "sample")
+        if whole.judged:
+            return (
+                f"On these {samples}, quantizing costs {self.figure(whole.lost)} of {self.label} ({self.ends(whole)})."
+            )
+        return (
+            f"The cost in {self.label} is not divided: {samples} are too few to distinguish a loss from none "
+            f"({self.ends(whole)})."
+        )
+
+    def notes(self, parts: Iterable[LossPart]) -> Iterator[str]:
+        """What limits the division of the loss into parts."""
+        if not all(part.judged for part in parts):
+            yield (
+                f"{capital(TOO_FEW)}: parts of the loss whose interval contains zero and is wider than the whole loss; "
+                f"{count(self.samples, 'sample')} are too few for them."
+            )
+
+    def part(self, part: LossPart) -> str:
+        """A part with its interval, or that it is not judged."""
+        if not part.judged:
+            return f"{TOO_FEW} ({self.ends(part)})"
+        return f"{self.figure(part.lost)} ({self.ends(part)})"
+
+    def views(self, share: TaskShare) -> str:
+        """What is lost by this alone, and regained by it last."""
+        if share.alone is None or share.last is None:
+            return ""
+        return f"alone {self._bare(share.alone.lost)}, last {self._bare(share.last.lost)}"
+
+    def short(self, share: TaskShare | None) -> str:
+        """One figure for a line of which the loss is told from none: a share, for few samples divide the loss."""
+        if share is None or not share.share.judged or share.share.low <= 0:
+            return ""
+        return f"{100 * share.share.lost / self.whole.lost:.0f} % of the loss of {self.label}"
+
+    def figure(self, lost: float) -> str:
+        """A loss with its unit."""
+        return points(lost) if self.measure == "agreement" else metric_change(lost, self.metric)
+
+    def ends(self, part: LossPart) -> str:
+        """Both ends of the interval."""
+        return f"{self._bare(part.low)} … {self._bare(part.high)}"
+
+    def _bare(self, lost: float) -> str:
+        return self.figure(lost).removesuffix(" points")
+
+
 def budget_box(diagnosis: Diagnosis, manuals: Iterable[str]) -> BudgetBox | None:
     """The budget as text; None where none was measured. ``manuals`` are the pages that lie beside the report."""
     budget = diagnosis.loss_budget
@@ -120,7 +195,7 @@ def budget_box(diagnosis: Diagnosis, manuals: Iterable[str]) -> BudgetBox | None
     rows = budget_rows(diagnosis)
     first = budget.outputs[0]
     basis = f"{count(budget.samples, 'sample')} of the {budget.dataset} set, {count(budget.runs, 'run')}"
-    words = loss_words(budget, diagnosis.metrics.name)
+    words = _loss_words(budget, diagnosis.metrics.name)
     divided = words if words is not None and words.whole.judged else None
     return BudgetBox(
         summary=_summary(rows, budget),
@@ -179,7 +254,7 @@ def budget_rows(diagnosis: Diagnosis) -> tuple[BudgetRow, ...]:
     if budget is None:
         return ()
     several = len(budget.outputs) > 1
-    words = loss_words(budget, diagnosis.metrics.name)
+    words = _loss_words(budget, diagnosis.metrics.name)
     rows = [_line_row(line, place, diagnosis, several) for place, line in enumerate(budget.lines, 1)]
     rows.append(_plain_row("rest", "the rest: sources too small for a line", share_text(budget.rest)))
     if _has_unsimulated(budget):
@@ -194,7 +269,13 @@ def budget_rows(diagnosis: Diagnosis) -> tuple[BudgetRow, ...]:
     return (*named, *(replace(row, lost=words.part(rest[row.look])) for row in rows[len(named) :]))
 
 
-def _with_loss(row: BudgetRow, line: BudgetLine, words: LossWords) -> BudgetRow:
+def _loss_words(budget: LossBudgetReport, metric: str | None) -> _LossWords | None:
+    """None where nothing of the task was measured."""
+    task = budget.task
+    return _LossWords(task.measure, task.whole, metric, budget.samples) if task is not None else None
+
+
+def _with_loss(row: BudgetRow, line: BudgetLine, words: _LossWords) -> BudgetRow:
     """The row with what its line takes of what the task loses."""
     if line.task is None:
         return row
@@ -225,7 +306,7 @@ def _loss_parts(budget: LossBudgetReport) -> list[LossPart]:
 
 
 def _task_chart(
-    rows: Sequence[BudgetRow], budget: LossBudgetReport, words: LossWords | None, basis: str
+    rows: Sequence[BudgetRow], budget: LossBudgetReport, words: _LossWords | None, basis: str
 ) -> Waterfall | None:
     """What of the loss each piece takes, the largest first; None where it is not told from none."""
     task = budget.task
