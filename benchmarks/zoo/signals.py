@@ -69,23 +69,46 @@ def _sound(rng: Random, kind: str) -> Array:
     return np.asarray(white if kind == "hiss" else tone)
 
 
-def tones(rng: Random, count: int) -> tuple[Array, Array]:
-    """Harmonic tones, and their pitches in Hz."""
-    pitches = np.exp(rng.uniform(np.log(70), np.log(1200), count))
-    return np.stack([_harmonic(rng, pitch) for pitch in pitches]), pitches
+SPEECH_RATE = 16000
+#: Samples of a packet.
+PACKET = 320
 
 
-def _harmonic(rng: Random, pitch: float, samples: int = 6000) -> Array:
-    """A tone with noise 25 dB below it."""
-    time = np.arange(samples) / 16000
-    parts = [
-        np.sin(2 * np.pi * pitch * k * time + rng.uniform(0, 6.28)) * rng.uniform(0.3, 1) / k
-        for k in range(1, 6)
-        if pitch * k < 7900
-    ]
-    wave = np.sum(parts, axis=0)
-    wave *= rng.uniform(0.2, 0.8) / np.abs(wave).max()
-    return (wave + rng.normal(0, wave.std() * 10 ** (-25 / 20), samples)).astype(np.float32)
+def speech(rng: Random, count: int, length: int, lost: float = 0.0) -> Array:
+    """Clips that are like speech, in noise of 0 to 40 dB below; up to so large a share of the packets is lost."""
+    clips = np.stack([_babble(rng, length) for _ in range(count)])
+    clips *= rng.uniform(0.2, 0.9, (count, 1)) / np.abs(clips).max(1, keepdims=True)
+    noise = clips.std(1, keepdims=True) * 10 ** (-rng.uniform(0, 40, (count, 1)) / 20)
+    clips += noise * rng.standard_normal(clips.shape)
+    gaps = rng.random((count, -(-length // PACKET))) < lost * rng.random((count, 1))
+    clips *= 1 - gaps.repeat(PACKET, 1)[:, :length]
+    return clips.clip(-1, 1).astype(np.float32)
+
+
+def _babble(rng: Random, length: int) -> Array:
+    """Syllables of 80 to 300 ms one after the other: voiced, hissed or silent."""
+    wave, at, base = np.zeros(length), 0, rng.uniform(90, 230)
+    while at < length:
+        size = min(int(rng.uniform(0.08, 0.3) * SPEECH_RATE), length - at)
+        shape = np.hanning(size + 2)[1:-1] ** 0.5
+        kind = rng.choice(["voiced", "hissed", "silent"], p=[0.6, 0.2, 0.2])
+        if kind == "voiced":
+            wave[at : at + size] = shape * _voiced(rng, base, size)
+        elif kind == "hissed":
+            wave[at : at + size] = 0.15 * shape * np.diff(rng.standard_normal(size + 1))
+        at += size
+    return wave
+
+
+def _voiced(rng: Random, base: float, size: int) -> Array:
+    """Harmonics of a gliding pitch below three formants."""
+    pitch = base * np.linspace(*rng.uniform(0.8, 1.25, 2), size)
+    turns = 2 * np.pi * np.cumsum(pitch) / SPEECH_RATE
+    formants = rng.uniform((280, 900, 2300), (800, 2200, 3000))
+    parts = np.arange(1, int(4000 // base))
+    gains = sum(np.exp(-(((parts * base - formant) / 180) ** 2)) for formant in formants) + 0.02
+    wave = (gains[:, None] * np.sin(parts[:, None] * turns)).sum(0)
+    return np.asarray(wave / np.abs(wave).max())
 
 
 #: Frames and bands of a recording; words are orders of three of four syllables.

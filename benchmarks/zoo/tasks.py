@@ -8,12 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .metrics import (
+    all_joints,
     character_errors,
     class_map,
     detections,
     f_measure,
     mapped_alike,
     nearest_topic,
+    peaks,
     read_digits,
     well_mapped,
 )
@@ -79,6 +81,21 @@ READING = Task(lambda outputs: read_digits(outputs[0]), _read_alike, _read_alike
 TOPIC = Task(lambda outputs: nearest_topic(outputs[0]), _equal, _equal, "zoo.metrics:topic_found")
 
 
+def _chances_alike(found: Array, wanted: Array) -> Array:
+    """Within two points of a hundred."""
+    return np.asarray(np.abs(found - wanted) < 0.02)
+
+
+def _opinions_alike(found: Array, wanted: Array) -> Array:
+    """A fifth of a point on a scale of one to five: what a panel of listeners does not tell apart."""
+    return np.asarray(np.abs(found - wanted) < 0.2)
+
+
+#: The probability in the last column; nobody knows the right one.
+PROBABILITY = Task(lambda outputs: outputs[0].reshape(len(outputs[0]), -1)[:, -1], None, _chances_alike)
+#: A mean opinion score; nobody knows the right one.
+OPINION = Task(lambda outputs: outputs[0].reshape(len(outputs[0]), -1)[:, 0], None, _opinions_alike)
 #: Outputs that are no answers: only noise tells.
 NO_ANSWER = Task(lambda outputs: outputs[0], None, None)
+JOINTS = Task(lambda outputs: peaks(outputs[0]), all_joints, all_joints, "zoo.metrics:joints_found")
 MAPS = Task(lambda outputs: class_map(outputs[0]), well_mapped, mapped_alike, "zoo.metrics:pixels_mapped")

@@ -12,13 +12,13 @@ import fault_zoo
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from zoo.cases import Built, Spec, build, drawn_networks
+from zoo.cases import PUBLISHED, Built, Spec, build, drawn_networks
 from zoo.fault import CONTROLS, FAMILIES, FAULTS, ROWS, Fault
-from zoo.metrics import class_map
+from zoo.metrics import all_joints, class_map, peaks
 from zoo.mild import FAINTEST_DB, FATAL_DB, LEAST_DB, MOST_DB, OFF_DB, severe_loss, sqnr, wanted_loss
 from zoo.networks import FRESH_NETWORKS, NETWORKS, REAL_NETWORKS, known_network
 from zoo.patient import healthy, standing
-from zoo.pictures import beads, fabrics, mazes, plots, prints, signatures, weaves
+from zoo.pictures import arms, beads, fabrics, mazes, plots, prints, signatures, weaves
 from zoo.quantizing import run
 from zoo.signals import bags, dials, groves, last_words, machines, orders, solids, swirls, tables, webs, words
 
@@ -54,10 +54,11 @@ def test_a_set_is_in_no_other_part_and_covers_what_it_should() -> None:
 def test_each_seed_draws_all_kinds_and_controls() -> None:
     for letter in "def":
         known = names_of(FAULTS | CONTROLS, letter)
+        networks = {*FRESH_NETWORKS[letter], *(PUBLISHED if letter == "d" else ())}
         drawn = {seed: fault_zoo.chosen(f"unseen-{letter}", "*", seed) for seed in (None, 1, 200)}
         for own in drawn.values():
             assert {spec.control or spec.kinds[0] for spec in own} == known, letter
-            assert {spec.network for spec in own} == set(FRESH_NETWORKS[letter]), letter
+            assert {spec.network for spec in own} == networks, letter
             assert all(known_network(spec.network).unseen and not spec.tuning for spec in own), letter
             assert len({spec.name for spec in own}) == len(own), letter
         assert {spec.name for spec in drawn[1]} != {spec.name for spec in drawn[200]}, letter
@@ -70,7 +71,7 @@ def test_the_table_names_networks_of_its_set() -> None:
 
 def test_samples_follow_from_the_seed() -> None:
     made: list[Callable[..., Sequence[NDArray[Any]]]] = [
-        *(plots, words, tables),
+        *(arms, plots, words, tables),
         *(bags, beads, machines, prints, weaves),
         *(last_words, orders, signatures, solids, swirls),
         *(dials, fabrics, groves, mazes, webs),
@@ -81,10 +82,14 @@ def test_samples_follow_from_the_seed() -> None:
         assert not np.array_equal(first[0], other[0]), make
 
 
-def test_a_pixel_that_is_no_number_has_no_class() -> None:
-    scores = np.zeros((1, 2, 2, 2))
-    scores[0, 1, 0, 1], scores[0, 0, 1, 1] = 1, np.nan
-    assert class_map(scores).tolist() == [[[0, 1], [0, -1]]]
+def test_joints_are_found_where_it_is_hottest() -> None:
+    heat = np.zeros((2, 1, 24, 24))
+    heat[:, 0, 3, 7] = 1
+    np.testing.assert_array_equal(peaks(heat)[0], [[7.5, 3.5]])
+    assert all_joints(peaks(heat), np.array([[[8.0, 3.0]], [[12.0, 3.5]]])).tolist() == [True, False]
+    heat[0, 0, 0, 0] = np.nan
+    assert all_joints(peaks(heat), peaks(heat)).tolist() == [False, True]
+    assert class_map(np.stack([heat[:, 0], heat[:, 0] + 1], 1))[0, :2, 0].tolist() == [-1, 1]
 
 
 def test_losses_reach_from_few_to_many_decibels() -> None:
