@@ -296,7 +296,7 @@ OTHER_WRITERS = {
     ("collectors/data/archives.py", "ZipFile"): "in a file that is open already",
     ("collectors/data/arrays.py", "savez"): "likewise",
     ("collectors/case_file/archive.py", "save"): "in memory",
-    ("collectors/from_language_model/rooms.py", "memmap"): "a file that was made before it is mapped",
+    ("collectors/from_language_model/unfinished.py", "memmap"): "a file that is open already",
     ("quantmedic/api/answer.py", "mkdtemp"): "a folder that stays, for the browser to show",
     ("quantmedic/xquant_tensorboard.py", "EventFileWriter"): "in a scratch folder, whose files are copied",
 }

@@ -1,6 +1,6 @@
 """Trials: the quantized model run again with something in float, on a few of the texts."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -64,12 +64,14 @@ class Bench:
     Attributes:
         run: Both models on these texts, as they were run.
         rooms: Places for the hidden states.
+        finished: What is left by the trials that an interrupted run has finished, in the same order.
         before: Divergence of each of these texts with all that is quantized, summed over its tokens, in nats.
         progress: Called after every block that is run again.
     """
 
     run: Run
     rooms: TrialRooms
+    finished: Iterator[list[float]]
     before: Floats
     progress: Progress
 
@@ -78,7 +80,8 @@ class Bench:
         """Of a run on all texts, its scores, and the texts that are chosen of them."""
         floats, quantized = ([spans[place] for place in chosen] for spans in run.spans)
         own = replace(run, texts=[run.texts[place] for place in chosen], spans=(floats, quantized))
-        return cls(own, TrialRooms.of_spans(rooms, quantized), scores.divergence[list(chosen)], progress)
+        finished = iter(rooms.work.done.get("trials", ()))
+        return cls(own, TrialRooms.of_spans(rooms, quantized), finished, scores.divergence[list(chosen)], progress)
 
     @property
     def tokens(self) -> int:
@@ -99,11 +102,16 @@ class Bench:
         Raises:
             ModelError: See ``run_blocks``.
         """
+        known = next(self.finished, None)
+        if known is not None:
+            return np.array(known, np.float64)
         run, rooms = self.run, self.rooms
         behind = rooms.behind(len(run.skeleton.layers))
         run_alone(run.skeleton, weights, run.texts, rooms, simulation, self.progress, first=first)
         tried = replace(run, states=States(run.states.floats, behind), spans=(run.spans[0], spans_of(run.texts)))
-        return tried.score(heads).divergence
+        left, work = tried.score(heads).divergence, rooms.rooms.work
+        work.keep(trials=[*work.done.get("trials", ()), left.tolist()], blocks_of_trial=0)
+        return left
 
     def mean(self, divergence: Floats) -> float:
         """Of a token, in nats."""

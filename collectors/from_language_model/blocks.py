@@ -163,7 +163,7 @@ def run_blocks(
         skeleton: The network without weights.
         sides: WeightValues of the float and of the quantized model.
         texts: Token ids.
-        rooms: Places for the hidden states.
+        rooms: Places for the hidden states; blocks that are finished in their work are not run again.
         simulation: What is quantized beside the weights.
         progress: Called after every block.
 
@@ -172,14 +172,16 @@ def run_blocks(
     """
     spans, count = spans_of(texts), len(skeleton.layers)
     starts = starts_of_bins([len(ids) for ids in texts])
-    front, calls = _run_both_fronts(skeleton, sides, texts, rooms, starts), Calls(skeleton, sides[1])
-    found: list[BlockFacts] = []
-    most = -math.inf
-    for index in range(count):
+    work, calls = rooms.work, Calls(skeleton, sides[1])
+    found = [BlockFacts.model_validate(block) for block in work.done.get("blocks", ())]
+    front = work.done["front"] if found else _run_both_fronts(skeleton, sides, texts, rooms, starts)
+    most = -math.inf if rooms.noisiest is None else found[rooms.noisiest].own_noise or 0.0
+    for index in range(len(found), count):
         found.append(_run_block(skeleton, index, sides, spans, rooms, calls, simulation, starts))
         if (noise := found[-1].own_noise or 0.0) > most:
             most = noise
             rooms.keep_before(index)
+        work.keep(front=front, blocks=[block.model_dump() for block in found])
         progress("blocks", index + 1, count)
     before, behind = rooms.before(count), rooms.behind(count)
     _run_norm(skeleton, sides[0], spans, before.floats, behind.floats)
@@ -233,11 +235,12 @@ def run_alone(
     Raises:
         ModelError: See ``run_blocks``.
     """
-    spans, count = spans_of(texts), len(skeleton.layers)
-    if first == 0:
+    spans, count, work = spans_of(texts), len(skeleton.layers), rooms.rooms.work
+    done = max(first, work.done.get("blocks_of_trial", 0))
+    if done == 0:
         run_front(skeleton, weights, texts, rooms.before(0))
     calls = Calls(skeleton, weights)
-    for index in range(first, count):
+    for index in range(done, count):
         layer = skeleton.layers[index]
         name = skeleton.name_of(layer)
         is_first = first > 0 and index == first
@@ -249,6 +252,7 @@ def run_alone(
                 behind[span] = _call(layer, name, inputs, calls.of(len(inputs))[index])
                 let_go(before)
                 let_go(behind)
+        work.keep(blocks_of_trial=index + 1)
         progress("blocks", index + 1, count)
     _run_norm(skeleton, weights, spans, rooms.before(count), rooms.behind(count))
 

@@ -23,6 +23,7 @@ from quantmedic.collectors.from_language_model.scheme_scales import (
     misfit_inputs,
     misfit_scales,
 )
+from quantmedic.collectors.from_language_model.scores import Scores
 from quantmedic.collectors.from_language_model.skeleton import Skeleton, build_skeleton
 from quantmedic.collectors.from_language_model.tokens import (
     LENGTH,
@@ -32,12 +33,12 @@ from quantmedic.collectors.from_language_model.tokens import (
     read_texts,
     spans_of,
 )
+from quantmedic.collectors.from_language_model.unfinished import open_work, plan_of
 from quantmedic.collectors.from_torch.devices import PROCESSOR, enough_memory, exact_products, title_of, usable_device
 from quantmedic.engine.case.facts import LanguageFacts, MetricFacts
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import ModelError
 from quantmedic.engine.offline import offline
-from quantmedic.engine.output_files import scratch_folder
 
 _HOW = "both models were run with weights as float32 numbers, those of the quantized one dequantized"
 #: Tokens that are looked at in one go.
@@ -52,7 +53,9 @@ def with_language(
     length: int | None = None,
     threads: int | None = None,
     device: str | None = None,
+    unfinished: Path | None = None,
     progress: Progress = no_progress,
+    announce: Announce = no_announcement,
 ) -> Case:
     """The case with what both models predict of the texts.
 
@@ -63,7 +66,9 @@ def with_language(
         length: Tokens that are used of each text; 512 by default.
         threads: Processor threads of torch.
         device: Where both models run, by its name in torch; the processor by default.
+        unfinished: See ``run_language_models``.
         progress: Called after every block.
+        announce: See ``run_language_models``.
 
     Raises:
         QuantmedicError: torch cannot use the device, the models cannot be built or run, or the texts cannot be read.
@@ -76,7 +81,10 @@ def with_language(
         length=length or LENGTH,
         threads=threads,
         device=place,
+        unfinished=unfinished,
+        release=case.record.quantmedic_version,
         progress=progress,
+        announce=announce,
         note=notes.append,
     )
     record = case.record
@@ -118,7 +126,10 @@ def run_language_models(
     length: int = LENGTH,
     threads: int | None = None,
     device: torch.device = PROCESSOR,
+    unfinished: Path | None = None,
+    release: str = "",
     progress: Progress = no_progress,
+    announce: Announce = no_announcement,
     note: Announce = no_announcement,
 ) -> tuple[LanguageFacts, MetricFacts]:
     """Run both models on the same texts, block by block, with the weights of the checkpoints as float32 numbers.
@@ -133,7 +144,11 @@ def run_language_models(
         threads: Processor threads of torch; as many as it takes by default.
         device: Where blocks run and predictions are compared, with float32 numbers multiplied with all their bits. One
             block and some rows of both output layers are there at a time. Weights are dequantized by the processor.
+        unfinished: Folder that keeps what is finished where the run is interrupted, and from which the same run goes
+            on; by default nothing is kept.
+        release: Version of quantmedic: another one does not go on from the work of this one.
         progress: Called after every block.
+        announce: Is told where a run goes on, or begins anew.
         note: Is told what a report has to say of how texts were read.
 
     Returns:
@@ -154,12 +169,15 @@ def run_language_models(
     texts = read_texts(tokens, float_path, vocabulary, length=length, note=note)
     heads = head_of(skeleton, sides[0]), head_of(skeleton, sides[1])
     count = sum(map(len, texts))
-    with enough_memory(device), exact_products(), scratch_folder() as folder:
-        rooms = Rooms.in_folder(folder, count, width, chosen_experts(skeleton.model.config))
+    plan = plan_of((float_path, quantized_path), texts, device, release)
+    with enough_memory(device), exact_products(), open_work(unfinished, plan, announce) as work:
+        rooms = Rooms.in_work(work, count, width, chosen_experts(skeleton.model.config))
         spans = spans_of(texts)
         run = Run(skeleton, texts, states_behind_norm(skeleton, rooms), (spans, spans), heads, simulation)
         noises = run_blocks(skeleton, sides, texts, rooms, simulation, progress)
-        scores = run.score()
+        if "scores" not in work.done:
+            work.keep(scores=run.score().plain())
+        scores = Scores.of_plain(work.done["scores"])
         _refuse_no_numbers(run.states.floats, float_path)
         found = language_facts(scores, texts, vocabulary, noises)
         found = found.model_copy(update=said | worst_texts(found.kl_by_text, texts, float_path))

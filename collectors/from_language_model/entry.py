@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from quantmedic.collectors.data.progress import Progress
+from quantmedic.collectors.data.progress import Announce, Progress
 from quantmedic.collectors.from_checkpoint.compare_checkpoints import collect_checkpoints, open_checkpoints
 from quantmedic.collectors.from_checkpoint.containers import is_checkpoint
 from quantmedic.collectors.measure.checkpoints import Checkpoints
@@ -41,7 +41,9 @@ class _Checkpoints:
         length: int | None,
         threads: int | None,
         device: str | None,
+        unfinished: Path | None,
         progress: Progress,
+        announce: Announce,
     ) -> Case:
         """Run both, block by block."""
         with _torch_needed():
@@ -55,7 +57,9 @@ class _Checkpoints:
             length=length,
             threads=threads,
             device=device,
+            unfinished=unfinished,
             progress=progress,
+            announce=announce,
         )
 
 

@@ -1,16 +1,13 @@
 """Places on disk for the hidden states of both models."""
 
 import mmap
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from quantmedic.engine.errors import OutputError
-from quantmedic.engine.output_files import open_new
+from quantmedic.collectors.from_language_model.unfinished import Work
 
 Values = NDArray[np.float32]
 
@@ -23,31 +20,29 @@ class States:
     quantized: Values
 
 
-@dataclass
+@dataclass(frozen=True)
 class Rooms:
-    """Two places for the states, which blocks take in turns.
+    """Two places for the states, which blocks take in turns: one that was interrupted finds what went into it.
 
     Attributes:
-        folder: Where they lie.
+        work: Holds them.
         turns: Block k reads the one of k modulo 2 and writes the other.
         kept: What went into the quantized block that makes the most noise so far.
         routes: The experts that are chosen in the block that runs, ``[tokens, chosen]``, and their shares beside them;
             no later block reads them. None where there are none.
-        noisiest: That block.
     """
 
-    folder: Path
+    work: Work
     turns: tuple[States, States]
     kept: Values
     routes: Values | None = None
-    noisiest: int | None = None
 
     @classmethod
-    def in_folder(cls, folder: Path, tokens: int, width: int, chosen: int | None = None) -> "Rooms":
-        """Make them.
+    def in_work(cls, work: Work, tokens: int, width: int, chosen: int | None = None) -> "Rooms":
+        """Open them, with what is in them.
 
         Args:
-            folder: Where they are to lie.
+            work: Holds them.
             tokens: Tokens of all texts.
             width: Of the hidden states.
             chosen: Experts that are chosen for each token in a block; None where there are none.
@@ -57,10 +52,15 @@ class Rooms:
         """
         shape = (tokens, width)
         first, second = (
-            States(*(open_room(folder / f"{side}-{turn}", shape) for side in ("float", "quantized"))) for turn in (0, 1)
+            States(*(work.room(f"{side}-{turn}", shape) for side in ("float", "quantized"))) for turn in (0, 1)
         )
-        routes = None if chosen is None else open_room(folder / "routes", (tokens, 2 * chosen))
-        return cls(folder, (first, second), open_room(folder / "noisiest", shape), routes)
+        routes = None if chosen is None else work.room("routes", (tokens, 2 * chosen))
+        return cls(work, (first, second), work.room("noisiest", shape), routes)
+
+    @property
+    def noisiest(self) -> int | None:
+        """The quantized block that makes the most noise so far."""
+        return self.work.done.get("noisiest")
 
     def before(self, step: int) -> States:
         """What goes into a step."""
@@ -71,13 +71,15 @@ class Rooms:
         return self.turns[(step + 1) % 2]
 
     def keep_before(self, block: int) -> None:
-        """Keep what goes into this block of the quantized model; it makes the most noise so far."""
-        values, self.noisiest = self.before(block).quantized, block
+        """Keep what goes into this block of the quantized model, the noisiest so far, which counts once it is done."""
+        self.work.keep(noisiest=None)  # what was kept before is lost
+        values = self.before(block).quantized
         step = max((1 << 20) // values.shape[1], 1)
         for start in range(0, len(values), step):
             self.kept[start : start + step] = values[start : start + step]
             let_go(self.kept)
             let_go(values)
+        self.work.done["noisiest"] = block
 
     def let_go(self) -> None:
         """What was read and written need not stay in memory: it is on disk, or on its way there."""
@@ -104,13 +106,13 @@ class TrialRooms:
 
     @classmethod
     def of_spans(cls, rooms: Rooms, spans: Sequence[slice]) -> "TrialRooms":
-        """Make them.
+        """Open them, with what is in them.
 
         Raises:
             OutputError: There is not enough room on the disk.
         """
         shape = sum(span.stop - span.start for span in spans), rooms.kept.shape[1]
-        first, second = (open_room(rooms.folder / f"trial-{turn}", shape) for turn in (0, 1))
+        first, second = (rooms.work.room(f"trial-{turn}", shape) for turn in (0, 1))
         return cls((first, second), spans, rooms)
 
     def before(self, step: int) -> Values:
@@ -124,29 +126,6 @@ class TrialRooms:
     def first_of_trial(self, block: int) -> int:
         """The block that a trial begins at which changes this one and none before it."""
         return block if self.rooms.noisiest == block else 0
-
-
-def open_room(path: Path, shape: tuple[int, int]) -> Values:
-    """A place for an array on disk.
-
-    Raises:
-        OutputError: There is not enough room.
-    """
-    size = 4 * shape[0] * shape[1]
-    try:
-        with open_new(path) as file:
-            # A mapped file that finds no room ends the process.
-            if hasattr(os, "posix_fallocate"):
-                os.posix_fallocate(file.fileno(), 0, size)
-            else:
-                file.truncate(size)
-    except OSError as error:
-        raise OutputError(
-            "there is no room for the hidden states of both models",
-            where=f"{path}: {size / 1e9:.3g} GB: {error.strerror}",
-            help="name a folder on a larger disk by TMPDIR, or use fewer or shorter texts: --text-length",
-        ) from error
-    return np.memmap(path, np.float32, "r+", shape=shape)
 
 
 def let_go(values: Values) -> None:

@@ -1,8 +1,9 @@
 """What both models predict, token by token: logits are made some of the vocabulary at a time and never kept."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -187,6 +188,16 @@ class Scores:
     largest: Floats
     starts: tuple[int, ...]
     by_place: tuple[float | None, ...]
+
+    @classmethod
+    def of_plain(cls, values: Mapping[str, list[Any]]) -> "Scores":
+        """From what ``plain`` has given."""
+        tuples = {name: tuple(values[name]) for name in ("starts", "by_place")}
+        return cls(**{name: np.array(own, np.float64) for name, own in values.items() if name not in tuples}, **tuples)
+
+    def plain(self) -> dict[str, list[Any]]:
+        """All values by name, as JSON takes them."""
+        return {name: np.asarray(own).tolist() for name, own in vars(self).items()}
 
     @property
     def count(self) -> int:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from quantmedic.collectors.data.progress import Progress
+from quantmedic.collectors.data.progress import Announce, Progress
 from quantmedic.collectors.extensions import Kind
 from quantmedic.engine.case.records import Case
 
@@ -66,7 +66,9 @@ class Checkpoints(Protocol):
         length: int | None,
         threads: int | None,
         device: str | None,
+        unfinished: Path | None,
         progress: Progress,
+        announce: Announce,
     ) -> Case:
         """The case of two checkpoints with what the language models in them predict.
 
@@ -77,7 +79,10 @@ class Checkpoints(Protocol):
             length: Tokens that are used of each text; None: 512.
             threads: Processor threads; None: as many as suit.
             device: Where both models run; None: the processor.
+            unfinished: Folder that an interrupted run leaves its finished steps in, and goes on from; None: nothing is
+                kept.
             progress: Called after every block.
+            announce: Called with a line where a run goes on, or begins anew.
         """
 
 

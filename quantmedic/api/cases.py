@@ -33,6 +33,11 @@ def unfinished_path(path: Path) -> Path:
     return path.with_suffix(UNFINISHED)
 
 
+def work_folder(path: Path) -> Path:
+    """Beside a case: what an interrupted run of language models has finished."""
+    return path.with_name(f"{path.name.removesuffix('.case').removesuffix('.unfinished')}.unfinished.run")
+
+
 def is_case(path: Path) -> bool:
     """The path is a case file, by its name or its content, or a folder with a case in it."""
     if path.is_dir():

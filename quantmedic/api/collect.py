@@ -124,7 +124,9 @@ def collect_pair(
 ) -> Case:
     """``collect`` with its options as one record; see there. ``announce`` is called with a line on what takes long."""
     if is_language_pair(float_model, quantized_model):
-        return collect_language_pair(float_model, quantized_model, options, rules=rules, progress=progress)
+        return collect_language_pair(
+            float_model, quantized_model, options, rules=rules, progress=progress, announce=announce
+        )
     refuse_texts(float_model, quantized_model, options)
     write_fixed = options.write_fixed
     if write_fixed is not None:

@@ -9,11 +9,11 @@ from dataclasses import fields
 from functools import partial
 from pathlib import Path
 
-from quantmedic.api.cases import case_path
+from quantmedic.api.cases import case_path, work_folder
 from quantmedic.api.imports import read_toolchain
 from quantmedic.api.options import CollectOptions, ModelSource, TextOptions, declared_options
 from quantmedic.api.rulebase import load_rulebase
-from quantmedic.collectors.data.progress import Progress, no_progress
+from quantmedic.collectors.data.progress import Announce, Progress, no_announcement, no_progress
 from quantmedic.collectors.extensions import extension_for, is_recognized
 from quantmedic.collectors.measure.checkpoints import CHECKPOINTS, Checkpoints
 from quantmedic.collectors.tensorflow_files import tensorflow_kind
@@ -68,6 +68,7 @@ def collect_language_pair(
     *,
     rules: RuleBase | None = None,
     progress: Progress = no_progress,
+    announce: Announce = no_announcement,
 ) -> Case:
     """``collect_pair`` of language models: weights compared, then both models run on the texts.
 
@@ -85,10 +86,17 @@ def collect_language_pair(
     if options.checkpoint is not None:
         require_file(case_path(options.checkpoint))
     printed = read_toolchain(options, rules or load_rulebase())
-    return printed.added_to(_measure_paths(Path(str(float_model)), Path(str(quantized_model)), options, progress))
+    paths = Path(str(float_model)), Path(str(quantized_model))
+    return printed.added_to(_measure_paths(*paths, options, progress, announce))
 
 
-def _measure_paths(float_path: Path, quantized_path: Path, options: CollectOptions, progress: Progress) -> Case:
+def _measure_paths(
+    float_path: Path,
+    quantized_path: Path,
+    options: CollectOptions,
+    progress: Progress,
+    announce: Announce = no_announcement,
+) -> Case:
     """Weights compared, and both models run on the texts where some are given."""
     checkpoints = extension_for(CHECKPOINTS, quantized_path, str(quantized_path))
     _look_for_device(options, checkpoints)
@@ -108,7 +116,9 @@ def _measure_paths(float_path: Path, quantized_path: Path, options: CollectOptio
         length=options.text_length,
         threads=options.threads,
         device=options.device,
+        unfinished=None if options.checkpoint is None else work_folder(case_path(options.checkpoint)),
         progress=progress,
+        announce=announce,
     )
 
 

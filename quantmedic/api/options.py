@@ -255,7 +255,7 @@ class MeasuringOptions:
             kind="limit",
             python="Seconds that one run of a model may take, on one batch; 600 by default, 0 is no limit. What takes "
             "longer is stopped; native code that cannot be stopped runs on in the background until the process ends.",
-            instead="Ctrl-C ends a run",
+            instead="Ctrl-C ends a run, and the same command goes on from there",
         ),
     ] = None
     memory: Annotated[

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from quantmedic.api.cases import unfinished_path
+from quantmedic.api.cases import unfinished_path, work_folder
 from quantmedic.api.collect import collect_pair
 from quantmedic.api.options import CollectOptions
 from quantmedic.cli.streams import print_line
@@ -55,7 +55,14 @@ def collect_case(float_model: Path, quantized_model: Path, options: CollectOptio
         print_line(f"help: add --resume to continue, or judge it: quantmedic diagnose {checkpoint}", err=True)
         raise click.exceptions.Exit(interrupted_status()) from None
     except KeyboardInterrupt:
-        if checkpoint is None or Path(checkpoint).exists():
+        if checkpoint is None:
             raise
-        print_line("interrupted before a sample was measured: there is nothing to resume", err=True)
+        work = work_folder(Path(checkpoint))
+        if work.is_dir():
+            print_line(f"interrupted: {work} holds the blocks that are finished", err=True)
+            print_line("help: the same command goes on from there", err=True)
+        elif Path(checkpoint).exists():
+            raise
+        else:
+            print_line("interrupted before a sample was measured: there is nothing to resume", err=True)
         raise click.exceptions.Exit(interrupted_status()) from None

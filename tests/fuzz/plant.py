@@ -1,4 +1,4 @@
-"""What others put into folders that are read and written: rests of earlier runs, links."""
+"""What others put into folders that are read and written: rests of earlier runs, unfinished work, links."""
 
 import json
 import os
@@ -25,9 +25,18 @@ _OF_REPORTS = (
         "manual/W001.html",
         "manual/general",
     ),
-    *("quantmedic.case", "quantmedic.unfinished.case", "before", "before/index.html"),
+    *("quantmedic.case", "quantmedic.unfinished.case", "quantmedic.unfinished.run", "before", "before/index.html"),
     *("after", "after/quantmedic.case", "try", "try/float.onnx", "prescription.py", "check.md", "sensitivity.json"),
     *(_READY, f"{_READY}/new", f"{_READY}/stale.json", "comparison.html"),
+)
+_OF_WORK = (
+    "done.json",
+    "float-0.f32",
+    "float-1.f32",
+    "quantized-0.f32",
+    "noisiest.f32",
+    "trial-0.f32",
+    "routes.f32",
 )
 
 
@@ -69,6 +78,23 @@ def plant_rest(words: Sequence[str], rng: random.Random) -> None:
         )
 
 
+def plant_work(words: Sequence[str], rng: random.Random) -> None:
+    """A folder of unfinished work that no run has left, or one that links lead out of."""
+    _make_victims()
+    folder = rng.choice(_folders(words)[:1]) / "quantmedic.unfinished.run"
+    folder.mkdir(parents=True)
+    for name in rng.sample(_OF_WORK, rng.randrange(5)):
+        (folder / name).write_bytes(rng.randbytes(rng.choice((0, 3, 6 * 64 * 4))))
+    done = b'{"plan": {"files": {}, "texts": "", "devices": "cpu"}, "done": {"blocks": [1], "scores": {}}}'
+    if rng.random() < 0.7:
+        (folder / "done.json").write_bytes(mutate_json(done, rng) if rng.random() < 0.7 else done)
+    if rng.random() < 0.2:
+        (folder / "thesis.txt").write_text("mine")
+    folder.chmod(rng.choice((0o700, 0o700, 0o700, 0o755, 0o775)))
+    if rng.random() < 0.5:
+        _link(folder / rng.choice(("", *_OF_WORK)), rng)
+
+
 def _make_victims() -> None:
     """Files that no command has been told of; the judge looks at what becomes of them."""
     for name in ("file", "done.json", "inner/file", "inner/report.json", "inner/index.html"):
@@ -84,7 +110,7 @@ def _folders(words: Sequence[str]) -> list[Path]:
 
 def _written(words: Sequence[str]) -> list[Path]:
     files = [Path(word) for word in words if word.startswith("out/")]
-    beside = [path.with_suffix(ending) for path in files for ending in (".unfinished.case", ".bin")]
+    beside = [path.with_suffix(ending) for path in files for ending in (".unfinished.case", ".unfinished.run", ".bin")]
     inside = [folder / name for folder in _folders(words) for name in _OF_REPORTS]
     return [*files, *files, *files, *beside, *(Path(f"{path}-journal") for path in files), *inside]
 

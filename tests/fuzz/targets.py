@@ -226,6 +226,7 @@ def _folders(seeds: Seeds) -> Iterator[Target]:
     yield Target("links", 1, _TFLITE, "", mutate_bytes, _LITE, plant.plant_links)
     yield Target("links", 1, _OPENVINO, "", mutate_bytes, _IR, plant.plant_links)
     yield Target("links", 2, spoken, "", mutate_bytes, _SPEAK, plant.plant_links)
+    yield Target("planted work", 6, spoken, "", mutate_bytes, _SPEAK, plant.plant_work)
 
 
 def sound_commands(seeds: Seeds) -> list[tuple[Files, str]]:

@@ -176,7 +176,7 @@ def test_the_processor_by_name_is_the_processor(tmp_path: Path) -> None:
     assert (plain.run.get("device"), named.run["device"]) == (None, "cpu")
 
 
-def test_memory_that_does_not_suffice_is_said(tmp_path: Path) -> None:
+def test_memory_that_does_not_suffice_is_said_and_work_is_kept(tmp_path: Path) -> None:
     floats, quantized, ids = made("one coarse block", tmp_path)
 
     def run_out(what: str, done: int, total: int) -> None:
@@ -184,8 +184,9 @@ def test_memory_that_does_not_suffice_is_said(tmp_path: Path) -> None:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
 
     with pytest.raises(QuantmedicError, match="the memory of the device does not suffice") as caught:
-        run_language_models(floats, quantized, ids, progress=run_out)
+        run_language_models(floats, quantized, ids, unfinished=tmp_path / "work", progress=run_out)
     assert "Tried to allocate 2.00 GiB" in str(caught.value)
+    assert len(json.loads((tmp_path / "work" / "done.json").read_text())["done"]["blocks"]) == 2
 
 
 #: Settings of the products of float32 numbers, as users make them: by the older functions and by the newer ones.

@@ -14,6 +14,8 @@ from quantmedic.engine.file_sets import READY, settle_files
 
 #: Name of the file with which Python's ``tempfile`` tries a folder.
 PROBE = re.compile(r"[a-z0-9_]{8}")
+#: How the folder ends in which work on language models goes on; a run that goes on leaves none.
+UNFINISHED = ".unfinished.run"
 Files = Mapping[str, bytes]
 #: Exit codes of a command that did what it was asked for; `check` has verdicts.
 DONE = (0, 1, 3, 4)
@@ -109,7 +111,7 @@ def is_mixed(report: Path) -> bool:
 
 
 def _is_temporary(path: Path) -> bool:
-    return any(part.startswith(".quantmedic-") for part in path.parts)
+    return any(part.startswith(".quantmedic-") or part.endswith(UNFINISHED) for part in path.parts)
 
 
 def _of_model(path: Path) -> list[str]:

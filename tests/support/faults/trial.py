@@ -7,7 +7,7 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from faults.invariants import DONE, broken, case_content, is_mixed, is_of_others, report_files
+from faults.invariants import DONE, UNFINISHED, broken, case_content, is_mixed, is_of_others, report_files
 from faults.scenes import SCENES, Scene, begin, prepare
 from faults.strike import SIGNALS, start
 
@@ -104,7 +104,7 @@ class Ground:
         wrong = [f"going on gives another case: {differing[:3]}"] if differing else []
         if scene.report is not None and report_files(place / scene.report) != known.new:
             wrong.append("going on gives another report")
-        scraps = [*place.joinpath("out").rglob(".quantmedic-*")]
+        scraps = [*place.joinpath("out").rglob(".quantmedic-*"), *place.joinpath("out").rglob(f"*{UNFINISHED}")]
         scraps += place.joinpath("tmp").iterdir()
         scraps = [path for path in scraps if not is_of_others(path)]
         return wrong + [f"the scrap {path.relative_to(place)} outlives the next run" for path in scraps]
