@@ -284,16 +284,12 @@ class _Executions:
 
     def _text_to_run(self, choices: tuple[Choice, ...]) -> str | None:
         """The text of these remedies; None where it cannot be run, must not be or ran already."""
-        code = self._code_of(choices)
-        return None if code is None or self._ran(choices, code) else code
-
-    def _code_of(self, choices: tuple[Choice, ...]) -> str | None:
-        """The text of these remedies, written once; None where it cannot be run, or must not be."""
         key = tuple(choice.id for choice in choices)
-        if key not in self._codes:
+        if key not in self._codes:  # it is written once
             given = write_prescription(self._diagnosis, choices, self._workshop.toolchain)
             self._codes[key] = self._text_if_runnable(choices, code_of(given), given.given)
-        return self._codes[key]
+        code = self._codes[key]
+        return None if code is None or self._ran(choices, code) else code
 
     def _text_if_runnable(self, choices: tuple[Choice, ...], code: str | None, given: Iterable[str]) -> str | None:
         if code is None:

@@ -116,14 +116,14 @@ class _Sums:
 
 
 def compare_with_device(
-    models: Models, case: Case, dump: MatchedDump, dataset: Dataset, *, limit: int | None, threads: int
+    dump: MatchedDump, models: Models, case: Case, dataset: Dataset, *, limit: int | None, threads: int
 ) -> tuple[DeviceRecord, list[str]]:
     """Hold the tensors of a dump against those that the deployed model computes on the same samples.
 
     Args:
+        dump: What ``match_names`` returned.
         models: Both models.
         case: What was measured of them.
-        dump: What ``match_names`` returned.
         dataset: The evaluation data, whose first samples the dump holds.
         limit: Samples of the set that may be read at most.
         threads: Processor threads.

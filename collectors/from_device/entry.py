@@ -1,28 +1,12 @@
 """Dumps of devices and their tools as an extension."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import partial
 
-from quantmedic.collectors.data.datasets import Dataset
 from quantmedic.collectors.from_device.device_departures import compare_with_device
 from quantmedic.collectors.from_device.dump import open_dump
-from quantmedic.collectors.from_device.matched_tensors import MatchedDump, match_names, read_names
-from quantmedic.collectors.measure.device_tensors import DeviceTensors
+from quantmedic.collectors.from_device.matched_tensors import match_names, read_names
+from quantmedic.collectors.measure.device_tensors import CompareDump, DeviceTensors
 from quantmedic.collectors.measure.models import Models
-from quantmedic.engine.case.records import Case, DeviceRecord
-
-
-@dataclass(frozen=True)
-class _Dump:
-    """A matched dump; see ``DeviceDump``."""
-
-    matched: MatchedDump
-
-    def compare(
-        self, models: Models, case: Case, dataset: Dataset, *, limit: int | None, threads: int
-    ) -> tuple[DeviceRecord, Sequence[str]]:
-        """Hold it against the deployed model."""
-        return compare_with_device(models, case, self.matched, dataset, limit=limit, threads=threads)
 
 
 class _Dumps:
@@ -36,10 +20,10 @@ class _Dumps:
         """Everything."""
         return True
 
-    def open(self, source: object, names: object, models: Models) -> _Dump:
+    def open(self, source: object, names: object, models: Models) -> CompareDump:
         """Find the tensors of a dump in the models."""
         known = read_names(names)
-        return _Dump(match_names(open_dump(source), models, known))
+        return partial(compare_with_device, match_names(open_dump(source), models, known))
 
 
 DUMPS: DeviceTensors = _Dumps()

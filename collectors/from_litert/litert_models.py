@@ -44,15 +44,6 @@ _QUANTIZERS = ("QUANTIZE", "DEQUANTIZE")
 Array = NDArray[np.generic]
 
 
-def file_facts(floats: LiteModel, quantized: LiteModel) -> dict[str, object]:
-    """Fields of ``ModelFacts`` that two LiteRT files tell besides their graphs."""
-    return {
-        "format": format_of(quantized),
-        "toolchain_marks": tuple(marks_of_files(floats, quantized)),
-        "float_ends": tuple(float_ends_of(floats, quantized)),
-    }
-
-
 def kernels_of_file(graph: LiteRTGraph) -> dict[str, Kernel]:
     """How each tensor is computed, by its names in the translation: LiteRT's kernels follow the types of tensors.
 
@@ -72,13 +63,12 @@ def kernels_of_file(graph: LiteRTGraph) -> dict[str, Kernel]:
 
 
 def _kernel(op: LiteOperator, model: LiteModel) -> Kernel:
-    read = [model.tensors[place] for place in op.inputs if place >= 0]
-    written = [model.tensors[place] for place in op.outputs]
-    integer = any(_is_coded(tensor) for tensor in written) or _is_hybrid(op, read)
+    integer = any(_is_coded(model.tensors[place]) for place in op.outputs) or _is_hybrid(op, model)
     return Kernel.INTEGER if integer else Kernel.FLOAT
 
 
-def _is_hybrid(op: LiteOperator, read: list[LiteTensor]) -> bool:
+def _is_hybrid(op: LiteOperator, model: LiteModel) -> bool:
+    read = [model.tensors[place] for place in op.inputs if place >= 0]
     return op.kind in _HYBRID and read[0].kind == "FLOAT32" and any(_is_coded(t) and t.data is not None for t in read)
 
 
@@ -93,23 +83,17 @@ def format_of(model: LiteModel) -> str:
     int8, int16x8 (or both) where activations are codes; dynamic where kernels quantize what they read at run time,
     with the type of the weights; weight-only where weights are dequantized before they are used; float16; or none.
     """
-    computed = {
-        model.tensors[place].kind for op in model.operators for place in op.outputs if _holds_codes(place, model)
-    }
+    written = [model.tensors[place] for op in model.operators for place in op.outputs if place >= 0]
+    computed = {tensor.kind for tensor in written if _is_coded(tensor)}
     names = {"INT8": "int8", "UINT8": "uint8", "INT16": "int16x8"}
     if found := [name for kind, name in names.items() if kind in computed]:
         return " and ".join(found)
-    hybrid = [op for op in model.operators if _is_hybrid(op, [model.tensors[p] for p in op.inputs if p >= 0])]
-    if hybrid:
+    if any(_is_hybrid(op, model) for op in model.operators):
         return "dynamic"
     stored = {tensor.kind for tensor in model.tensors if tensor.data is not None and np.size(tensor.data) > 1}
     if any(_is_coded(tensor) and tensor.data is not None for tensor in model.tensors):
         return "weight-only"
     return "float16" if "FLOAT16" in stored else "none"
-
-
-def _holds_codes(place: int, model: LiteModel) -> bool:
-    return place >= 0 and _is_coded(model.tensors[place])
 
 
 def float_ends_of(floats: LiteModel, quantized: LiteModel) -> Iterator[str]:
@@ -208,11 +192,15 @@ class LiteRTModels(TranslatedFiles[LiteRTGraph]):
 
     def describe(self) -> Description:
         """What the files tell besides their graphs."""
-        graph = self.quantized
+        floats, graph = self.float_graph.file, self.quantized
         halves = (name for name, place in graph.places.items() if graph.file.tensors[place].kind == "FLOAT16")
         # An application knows what its integers stand for: outputs are compared as their tensors' parameters say.
         return self.describe_files(
-            file_facts(self.float_graph.file, graph.file),
+            {
+                "format": format_of(graph.file),
+                "toolchain_marks": tuple(marks_of_files(floats, graph.file)),
+                "float_ends": tuple(float_ends_of(floats, graph.file)),
+            },
             "ai-edge-litert",
             half=frozenset(halves),
             codes_are_outputs=False,

@@ -1,6 +1,6 @@
 """Two OpenVINO models that belong together: read, paired, described, and run by the CPU plugin."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
@@ -31,22 +31,6 @@ _INTEGER_KERNELS = ("_i8", "_u8")
 _ROUNDERS = frozenset({"FakeQuantize"})
 Array = NDArray[np.generic]
 Float32 = NDArray[np.float32]
-
-
-def file_facts(graph: OpenVINOGraph) -> dict[str, object]:
-    """Fields of ``ModelFacts`` that a quantized IR tells besides its graph."""
-    return {"format": graph.format, "toolchain": toolchain_of(graph), "toolchain_marks": tuple(marks_of(graph))}
-
-
-def toolchain_of(graph: OpenVINOGraph) -> str | None:
-    """The tool that quantized a model, with its version; None where the file does not tell."""
-    found = graph.file.settings.get("nncf/version")
-    return f"nncf {found}" if found else None
-
-
-def marks_of(graph: OpenVINOGraph) -> Iterator[str]:
-    """What tells the tool that quantized a model."""
-    yield from sorted(f"rt_info {key}" for key in graph.file.settings if key.startswith("nncf/"))
 
 
 def kernels_of_session(graph: OpenVINOGraph, session: Session) -> dict[str, Kernel]:
@@ -96,7 +80,15 @@ class OpenVINOModels(TranslatedFiles[OpenVINOGraph]):
 
     def describe(self) -> Description:
         """What the files tell besides their graphs."""
-        return self.describe_files(file_facts(self.quantized), "openvino")
+        settings = self.quantized.file.settings
+        version = settings.get("nncf/version")
+        marks = sorted(f"rt_info {key}" for key in settings if key.startswith("nncf/"))
+        facts: dict[str, object] = {
+            "format": self.quantized.format,
+            "toolchain": f"nncf {version}" if version else None,
+            "toolchain_marks": tuple(marks),
+        }
+        return self.describe_files(facts, "openvino")
 
     def kernels(self, threads: int) -> dict[str, Kernel]:
         """How the CPU plugin computes the tensors of the quantized model."""

@@ -12,10 +12,10 @@ from quantmedic.engine.case.records import Case, DeviceRecord
 DUMP_OPTION, NAMES_OPTION = "--device-tensors", "--device-names"
 
 
-class DeviceDump(Protocol):
-    """A dump whose tensors are known to be of the deployed model."""
+class CompareDump(Protocol):
+    """Compares a dump whose tensors are known to be of the deployed model."""
 
-    def compare(
+    def __call__(
         self, models: Models, case: Case, dataset: Dataset, *, limit: int | None, threads: int
     ) -> tuple[DeviceRecord, Sequence[str]]:
         """What the device computes otherwise than the deployed model here, and notices.
@@ -42,7 +42,7 @@ class DeviceTensors(Protocol):
     def takes_rest(self, source: object) -> bool:
         """Whether it takes a dump that nothing recognizes."""
 
-    def open(self, source: object, names: object, models: Models) -> DeviceDump:
+    def open(self, source: object, names: object, models: Models) -> CompareDump:
         """Find the tensors of a dump in the models; no value is read.
 
         Args:

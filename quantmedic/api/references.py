@@ -11,7 +11,7 @@ from quantmedic.api.remedies import Measurement
 from quantmedic.collectors.data.datasets import Dataset
 from quantmedic.collectors.extensions import extension_for
 from quantmedic.collectors.front_ends import front_end_of
-from quantmedic.collectors.measure.device_tensors import DEVICE_TENSORS, DUMP_OPTION, NAMES_OPTION, DeviceDump
+from quantmedic.collectors.measure.device_tensors import DEVICE_TENSORS, DUMP_OPTION, NAMES_OPTION, CompareDump
 from quantmedic.collectors.measure.extras import Extras
 from quantmedic.collectors.measure.given_outputs import References
 from quantmedic.collectors.measure.models import Models
@@ -61,7 +61,7 @@ def _open_outputs(models: Models, datasets: Mapping[Role, Dataset], options: Col
     return {kind: References(s, kind, models, validation.samples, options.samples) for kind, s in given.items()}
 
 
-def open_device_tensors(measurement: Measurement, references: ReferenceOptions) -> DeviceDump | None:
+def open_device_tensors(measurement: Measurement, references: ReferenceOptions) -> CompareDump | None:
     """Tensors of the device, found in the quantized model; None where none were given."""
     if references.device_tensors is None:
         if references.device_names is not None:
@@ -81,10 +81,10 @@ def open_device_tensors(measurement: Measurement, references: ReferenceOptions) 
     return device.open(references.device_tensors, references.device_names, measurement.models)
 
 
-def with_device_tensors(case: Case, measurement: Measurement, dump: DeviceDump) -> Case:
+def with_device_tensors(case: Case, measurement: Measurement, compare: CompareDump) -> Case:
     """The case with what the device computes otherwise than the quantized model here."""
     options = measurement.options
-    record, notices = dump.compare(
+    record, notices = compare(
         measurement.models,
         case,
         measurement.datasets["validation"],

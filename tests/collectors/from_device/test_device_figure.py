@@ -33,7 +33,7 @@ def judge_of(own: device_figure.Patient, folder: Path) -> Callable[[dict[str, Ar
 
     def layers(dump: dict[str, Array]) -> list[tuple[str, ...]]:
         matched = match_names(open_dump(dump), models, {})
-        record, _ = compare_with_device(models, case, matched, datasets["validation"], limit=None, threads=1)
+        record, _ = compare_with_device(matched, models, case, datasets["validation"], limit=None, threads=1)
         return departing(derive(replace(case, record=case.record.model_copy(update={"device": record})), BASE))
 
     return layers
