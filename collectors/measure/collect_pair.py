@@ -104,7 +104,7 @@ def collect(
         ModelError: A model fails on the data.
         CaseError: The case to resume was measured with other models, data or options.
     """
-    run = Run(models, datasets, options, version, metric, progress, extras or Extras())
+    run = Run(models, datasets, options, version, metric, extras or Extras(), progress)
     known = resume if elsewhere is None else elsewhere(run.slicings, resume)
     if known is not None:
         run.go_on(known)
@@ -177,9 +177,10 @@ class Run:
         options: Options,
         version: str,
         metric: Metric | None,
-        progress: Progress,
         extras: Extras,
+        progress: Progress = no_progress,
     ) -> None:
+        """Look at the first batch; the arguments are those of ``collect``."""
         self._extras = extras
         self._models = models
         self._version, self._metric, self._progress = version, metric, progress
@@ -207,13 +208,6 @@ class Run:
         slicing = Slicing.of_samples(whole, self._size if dataset.unit == 1 else dataset.unit)
         slicing = Slicing(None, len(parts)) if len(parts) > 1 else slicing
         return _ReadSet(dataset, parts, slicing, self._begin_sums(dataset), [0] * len(parts))
-
-    def only(self, slicings: Mapping[Role, Slicing]) -> None:
-        """Forget what was measured, and measure these slices only."""
-        for role, own in self._sets.items():
-            slicing = slicings.get(role, own.slicing.only(0, 0))
-            sums, seen = self._begin_sums(own.dataset), [0] * len(own.parts)
-            self._sets[role] = replace(own, slicing=slicing, sums=sums, seen=seen, complete=False)
 
     @property
     def slicings(self) -> dict[Role, Slicing]:
@@ -271,7 +265,7 @@ class Run:
         refuse_strangers(record, mine)
         self._notices = [notice for notice in record.notices if notice not in self._unread(record.datasets)]
         for i, tensor in enumerate(record.tensors):
-            self._observer.plan.bucketed[i] &= tensor.bucketed
+            self._observer.plan.tensors[i].bucketed &= tensor.bucketed
         for role, known in record.datasets.items():
             own = self._sets.get(role)
             if own is not None and not own.slicing.begins_with(case.sums.get(role, ())):
@@ -407,6 +401,21 @@ class Run:
             size = max(wanted if self._room is None else wanted * self._room // _values_of(batch), dataset.unit)
             yield from (batch.take(slice(k, k + size)) for k in range(0, batch.samples, size))
 
+    def measure_slice(self, role: Role, number: int) -> Case:
+        """The case of one slice; what opening and looking at the first batch cost is paid once for many slices.
+
+        Raises:
+            DataError: A sample does not fit the model.
+            ModelError: A model fails on the data.
+        """
+        for each, own in self._sets.items():
+            slicing = own.slicing.only(number, number + 1) if each == role else own.slicing.only(0, 0)
+            sums, seen = self._begin_sums(own.dataset), [0] * len(own.parts)
+            self._sets[each] = replace(own, slicing=slicing, sums=sums, seen=seen, complete=False)
+        for _ in self.measure():
+            pass
+        return self.case()
+
     def case(self, *, complete: bool = False) -> Case:
         """Everything measured so far; with what the errors of the weights do to it once it is ``complete``."""
         if self._record is None:
@@ -435,11 +444,11 @@ class Run:
         notices += self._metric.notices if self._metric is not None else []
         notices += self._unread(begun)
         observer, record = self._observer, self._record
-        buckets = zip(record.tensors, observer.plan.bucketed, strict=True)
+        tensors = zip(record.tensors, observer.plan.tensors, strict=True)
         changes = {
             "datasets": records,
             "notices": tuple(dict.fromkeys(notices)),
-            "tensors": tuple(tensor.model_copy(update={"bucketed": bucketed}) for tensor, bucketed in buckets),
+            "tensors": tuple(own.model_copy(update={"bucketed": tensor.bucketed}) for own, tensor in tensors),
             "model": record.model.model_copy(update=observer.facts),
         }
         return Case(record.model_copy(update=changes), statistics, self._weights, unfinished)
@@ -533,7 +542,8 @@ def batch_size_for(models: Models) -> int | None:
 
 def batch_size_after(first: Batch, plan: Plan) -> int:
     """Samples per run by the tensors that the first samples made."""
-    return _batch_of(sum(plan.elements) // first.samples, len(plan.elements), BATCH_BYTES)
+    elements = sum(tensor.elements for tensor in plan.tensors)
+    return _batch_of(elements // first.samples, len(plan.tensors), BATCH_BYTES)
 
 
 def passing_size(models: Models, plan: Plan, size: int) -> int:
@@ -544,7 +554,8 @@ def passing_size(models: Models, plan: Plan, size: int) -> int:
     """
     if _depends_on_batches(models):
         return size
-    room = 5 * sum(plan.elements) // (8 * max(plan.elements))
+    elements = [tensor.elements for tensor in plan.tensors]
+    room = 5 * sum(elements) // (8 * max(elements))
     return size * max(min(room, MAX_PASSING // size), 1)
 
 
@@ -561,32 +572,3 @@ def _batch_of(elements: int, tensors: int, room: int) -> int:
     """
     elements = max(elements, 1)
     return int(np.clip(max(room // (5 * elements), WORTHWHILE_VALUES * tensors // elements), 1, MAX_BATCH))
-
-
-class SliceRun:
-    """What opening and looking at the first batch cost is paid once for many slices."""
-
-    def __init__(
-        self,
-        models: Models,
-        datasets: Mapping[Role, Dataset],
-        options: Options,
-        version: str,
-        metric: Metric | None,
-        extras: Extras,
-    ) -> None:
-        """Look at the first batch; the arguments are those of ``collect``."""
-        self._run = Run(models, datasets, options, version, metric, no_progress, extras)
-        self._slicings = self._run.slicings
-
-    def measure(self, role: Role, number: int) -> Case:
-        """The case of one slice.
-
-        Raises:
-            DataError: A sample does not fit the model.
-            ModelError: A model fails on the data.
-        """
-        self._run.only({role: self._slicings[role].only(number, number + 1)})
-        for _ in self._run.measure():
-            pass
-        return self._run.case()

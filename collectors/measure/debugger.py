@@ -124,9 +124,9 @@ class _Table:
         self._view = view = models.view(dict(enumerate(models.pairs)), first, threads)
         reading = view.read_tensors(first)
         plan = settle(models, first, reading.floats, reading.codes)
-        view.renumber(plan.numbers)
+        view.renumber([tensor.number for tensor in plan.tensors])
         self._steps = models.steps(view, plan.pairs, threads)
-        grids = {number: fixed_grid(view.pairs[number].tap.quantizer) for number in range(len(plan.pairs))}
+        grids = {number: fixed_grid(view.pairs[number].tap.quantizer) for number in range(len(plan.tensors))}
         shown = {number: grid for number, grid in grids.items() if grid is not None}
         self.rows = {n: _Row(view.pairs[n], shown[n]) for n in self._steps.measured if n in shown}
         written = {name for op in models.quantized.operators for name in op.outputs}

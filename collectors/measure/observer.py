@@ -51,7 +51,7 @@ class Observer:
         self.kernels = models.kernel_facts(first, reading, options.session_threads)
         del reading  # a run more needs room
         self.rerun_difference = output_difference(floats, view.floats_again(first))
-        view.renumber(self.plan.numbers)
+        view.renumber([tensor.number for tensor in self.plan.tensors])
         self._use(view)
 
     def show(self, tensors: Collection[int]) -> None:
@@ -59,13 +59,13 @@ class Observer:
         if set(tensors) == set(self._view.pairs):
             return
         del self._view  # one pair of sessions at a time
-        pairs = {i: self.plan.pairs[i] for i in sorted(tensors)}
+        pairs = {i: self.plan.tensors[i].pair for i in sorted(tensors)}
         view = self._models.view(pairs, self._first, self._options.session_threads, self.observed.plain)
         self._use(view)
 
     def _use(self, view: View) -> None:
         self._view = view
-        self._shows_all = len(view.pairs) == len(self.plan.pairs)
+        self._shows_all = len(view.pairs) == len(self.plan.tensors)
         self.tapped.update(view.taps)
         self.observed = self.observed.join(view.observed)
         self._grids = {i: self._grid(i, tap) for i, tap in view.taps.items()}
@@ -107,9 +107,9 @@ class Observer:
     def _empty(self) -> SetStatistics:
         plan, lattices = self.plan, 0
         if plan.image is not None:
-            lattices = plan.channels[plan.input_pair] if plan.image[1] > 0 and plan.input_pair is not None else 1
+            lattices = plan.input_channels if plan.image[1] > 0 and plan.input_pair is not None else 1
         codes = [(columns, 2**grid.bits) for _, grid, columns in plan.output_grids]
-        return SetStatistics.empty(plan.channels, lattices, codes)
+        return SetStatistics.empty([tensor.channels for tensor in plan.tensors], lattices, codes)
 
     def takes(self, batch: Batch) -> bool:
         """Both models run on so many samples."""
@@ -165,46 +165,46 @@ class Observer:
                     into.codes(slot, code, columns, self._view.taps[i].quantizer or grid)
         slots = slots_of(rows)
         for station, (i, pair) in enumerate(self._view.pairs.items(), 1):
-            values, code = reading.floats[pair.twin], reading.codes.get(i)
+            values, code, tensor = reading.floats[pair.twin], reading.codes.get(i), plan.tensors[i]
             floats = self._rows(i, values)
             if code is not None and code.shape != values.shape:
                 raise self._channel_error(i, values)
             deployed = None if code is None else self._deployed_values(i, code)
             step = self._rows(i, steps[i]) if i in steps else None
             with lane.station(station):
-                plan.bucketed[i] = plan.bucketed[i] and values.shape[0] == batch.samples
-                used = slots if plan.bucketed[i] else None
-                into.tensor(i, floats, batch.samples, used, plan.rounding[i], deployed)
+                tensor.bucketed = tensor.bucketed and values.shape[0] == batch.samples
+                used = slots if tensor.bucketed else None
+                into.tensor(i, floats, batch.samples, used, tensor.rounding, deployed)
                 if step is not None and deployed is not None:
                     into.step_error(i, step, deployed.values())
         with lane.station(len(self._view.pairs) + 1):
             into.end(batch.samples)
 
     def _rows(self, i: int, values: Array) -> Float32:
-        rows = as_rows(np.asarray(values, np.float32), self.plan.axes[i])
-        if rows.shape[1] != self.plan.channels[i]:
+        rows = as_rows(np.asarray(values, np.float32), self.plan.tensors[i].axis)
+        if rows.shape[1] != self.plan.tensors[i].channels:
             raise self._channel_error(i, values)
         return rows
 
     def _channel_error(self, i: int, values: Array) -> ModelError:
+        tensor = self.plan.tensors[i]
         return ModelError(
             "a tensor changes its channels from batch to batch",
-            where=f"{self.plan.pairs[i].root}: {self.plan.channels[i]} at first, then {list(values.shape)}",
+            where=f"{tensor.pair.root}: {tensor.channels} at first, then {list(values.shape)}",
         )
 
     def _grid(self, i: int, tap: Tap) -> tuple[Float32, Float32]:
         """Scale and zero point per channel of what a tap shows; without a grid it shows values."""
-        grid, channels = None if tap.decoded else fixed_grid(tap.quantizer), self.plan.channels[i]
+        grid, channels = None if tap.decoded else fixed_grid(tap.quantizer), self.plan.tensors[i].channels
         scale, zero = (1, 0) if grid is None else (grid.scale, grid.zero_point)
         return per_channel(scale, channels), per_channel(zero, channels)
 
     def _deployed_values(self, i: int, code: Array) -> Deployed:
         """Codes are arranged before they grow to floats."""
-        return Deployed(as_rows(code, self.plan.axes[i]), *self._grids[i])
+        return Deployed(as_rows(code, self.plan.tensors[i].axis), *self._grids[i])
 
     def _flipped_features(self, batch: Batch) -> Array | None:
         plan = self.plan
-        colours = plan.channels[plan.input_pair] if plan.input_pair is not None else 0
-        if plan.feature is None or plan.image is None or not plan.image[1] or colours != 3:
+        if plan.feature is None or plan.image is None or not plan.image[1] or plan.input_channels != 3:
             return None
         return self._view.flipped_features(batch, *plan.image)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,17 +27,42 @@ MAX_COLUMNS = 1024
 
 
 @dataclass
-class Plan:
-    """Every list goes by tensor.
+class PlannedTensor:
+    """A tensor that is measured.
 
     Attributes:
-        pairs: The tensors that are measured.
-        numbers: Position of each among the pairs of the models.
-        axes: Channel axis of each; None where it is unknown or not measured channel by channel.
-        channels: Channels of each, 1 without an axis.
+        pair: It in both models.
+        number: Its position among the pairs of the models.
+        axis: Its channel axis; None where it is unknown or not measured channel by channel.
+        channels: Its channels, 1 without an axis.
         bucketed: Whether its first axis has counted samples so far.
-        rounding: Its grid per channel; None without a fixed quantizer.
-        elements: Elements in the first batch.
+        elements: Elements in the first batch; 0 where none was run.
+    """
+
+    pair: Pair
+    number: int
+    axis: int | None
+    channels: int
+    bucketed: bool = True
+    elements: int = 0
+
+    @cached_property
+    def rounding(self) -> Rounding | None:
+        """Its grid per channel; None without a fixed quantizer."""
+        grid = fixed_grid(self.pair.tap.quantizer)
+        if grid is None:
+            return None
+        zero = per_channel(grid.zero_point, self.channels)
+        return Rounding(per_channel(grid.scale, self.channels), grid.qmin - zero, grid.qmax - zero)
+
+
+@dataclass
+class Plan:
+    """What is measured.
+
+    Attributes:
+        models: Both models.
+        tensors: The tensors that are measured.
         output_grids: (tensor, quantizer, columns) of every network output that ends on a grid of 8 bits or less.
         input_pair: The network's input among the tensors.
         image: The first float input and its channel axis, 0 where it has none; None without a float input.
@@ -46,13 +72,7 @@ class Plan:
     """
 
     models: Models
-    pairs: list[Pair] = field(default_factory=list)
-    numbers: list[int] = field(default_factory=list)
-    axes: list[int | None] = field(default_factory=list)
-    channels: list[int] = field(default_factory=list)
-    bucketed: list[bool] = field(default_factory=list)
-    rounding: list[Rounding | None] = field(default_factory=list)
-    elements: list[int] = field(default_factory=list)
+    tensors: list[PlannedTensor] = field(default_factory=list)
     output_grids: list[tuple[int, Quantizer, int]] = field(default_factory=list)
     input_pair: int | None = None
     image: tuple[str, int] | None = None
@@ -61,9 +81,14 @@ class Plan:
     joints: list[Joint] = field(default_factory=list)
 
     @property
+    def pairs(self) -> list[Pair]:
+        """The tensors in both models."""
+        return [tensor.pair for tensor in self.tensors]
+
+    @property
     def all(self) -> set[int]:
         """Everything that is measured."""
-        return set(range(len(self.pairs)))
+        return set(range(len(self.tensors)))
 
     @property
     def always(self) -> set[int]:
@@ -72,8 +97,13 @@ class Plan:
         ends = {*quantized.inputs, *quantized.output_roots}
         return {i for i, pair in enumerate(self.pairs) if pair.root in ends}
 
-    def keep(self, number: int, shape: Shape | None, code: Shape | None, axis: int | None) -> bool:
-        """Whether a pair is measured: not where its shapes differ, as far as both are known.
+    @property
+    def input_channels(self) -> int:
+        """Channels of the network's input; 0 where it is not measured."""
+        return self.tensors[self.input_pair].channels if self.input_pair is not None else 0
+
+    def keep(self, number: int, shape: Shape | None, code: Shape | None, axis: int | None) -> PlannedTensor | None:
+        """Add a pair to what is measured; None where its shapes differ, as far as both are known.
 
         Args:
             number: Its position among the pairs of the models.
@@ -84,18 +114,15 @@ class Plan:
         pair = self.models.pairs[number]
         if shape is not None and code is not None and not _may_be_equal(shape, code):
             self.strangers.append(f"{pair.root} {_dimensions(code)} against {pair.twin} {_dimensions(shape)}")
-            return False
+            return None
         if axis is not None and (shape is None or not _is_channel_axis(axis, shape, self.models.shapes.get(pair.twin))):
             axis = None
         grid = fixed_grid(pair.tap.quantizer)
         if grid is not None and grid.scale.size > 1:  # its own channels, whatever the operators' are
             axis = (grid.axis or 0) % len(shape) if shape else grid.axis or 0
         size = shape[axis] if axis is not None and shape else None
-        self.numbers.append(number)
-        self.pairs.append(pair)
-        self.axes.append(axis)
-        self.channels.append(size or (grid.scale.size if grid is not None else 1))
-        return True
+        self.tensors.append(PlannedTensor(pair, number, axis, size or (grid.scale.size if grid is not None else 1)))
+        return self.tensors[-1]
 
     def settle_ends(
         self,
@@ -145,34 +172,26 @@ def settle(models: Models, first: Batch, floats: Mapping[str, Array], codes: Map
         x, code = floats[pair.twin], codes.get(number)
         if x.dtype != np.float32 or not x.size or not x.ndim:
             continue
-        if plan.keep(number, x.shape, None if code is None else code.shape, axes.get(pair.twin)):
-            grid = fixed_grid(pair.tap.quantizer)
-            plan.bucketed.append(x.shape[0] == first.samples)
-            plan.rounding.append(None if grid is None else _rounding_of_grid(grid, plan.channels[-1]))
-            plan.elements.append(x.size)
-    if not plan.pairs:
+        kept = plan.keep(number, x.shape, None if code is None else code.shape, axes.get(pair.twin))
+        if kept is not None:
+            kept.bucketed, kept.elements = x.shape[0] == first.samples, x.size
+    if not plan.tensors:
         raise ModelError(
             "no tensor of the two models can be compared",
             where=[str(models.float_graph.path), str(models.quantized.path)],
         )
-    shown: dict[int, Shape | None] = {i: codes[n].shape for i, n in enumerate(plan.numbers) if n in codes}
+    shown: dict[int, Shape | None] = {
+        i: codes[tensor.number].shape for i, tensor in enumerate(plan.tensors) if tensor.number in codes
+    }
     inputs: dict[str, Shape] = {name: array.shape for name, array in first.inputs.items()}
-    return plan.settle_ends(
-        shown,
-        inputs,
-        axes,
-        joints_of(
-            models,
-            shapes_of_samples({name: array.shape for name, array in floats.items() if array.ndim}, first.samples),
-        ),
-    )
+    found = shapes_of_samples({name: array.shape for name, array in floats.items() if array.ndim}, first.samples)
+    return plan.settle_ends(shown, inputs, axes, joints_of(models, found))
 
 
 def foresee(models: Models) -> Plan:
     """The same as far as types and shapes tell it: what ``settle`` would keep of most batches, without one.
 
-    A tensor of unknown type is kept where it is quantized, for only floats are. ``rounding`` and ``elements`` are left
-    empty: they serve those who measure.
+    A tensor of unknown type is kept where it is quantized, for only floats are.
     """
     plan = Plan(models, feature=feature_of(models.float_graph))
     floats, codes = models.static_types(SAMPLES)
@@ -183,8 +202,8 @@ def foresee(models: Models) -> Plan:
         dtype, shape = floats[pair.twin].dtype if pair.twin in floats else None, shapes.get(pair.twin)
         is_float = dtype == np.float32 if dtype is not None else pair.tap.quantizer is not None
         code = codes[pair.tap.tensor].shape if pair.tap.tensor in codes else None
-        if is_float and shape != () and plan.keep(number, shape, code, axes.get(pair.twin)):
-            plan.bucketed.append(True)
+        if is_float and shape != ():
+            plan.keep(number, shape, code, axes.get(pair.twin))
     shown = dict(enumerate(shapes.get(pair.twin) for pair in plan.pairs))
     return plan.settle_ends(shown, {spec.name: spec.shape for spec in models.input_specs}, axes, joints_of(models))
 
@@ -231,11 +250,6 @@ def tap_values(tap: Tap, codes: Array) -> Float32:
     return tap.quantizer.dequantize(codes)
 
 
-def _rounding_of_grid(grid: Quantizer, channels: int) -> Rounding:
-    zero = per_channel(grid.zero_point, channels)
-    return Rounding(per_channel(grid.scale, channels), grid.qmin - zero, grid.qmax - zero)
-
-
 def _is_channel_axis(axis: int, shape: Shape, static: Shape | None) -> bool:
     """The axis can be measured channel by channel: few enough, and as many in every batch."""
     size = shape[axis]
@@ -248,9 +262,10 @@ def _output_grids(plan: Plan, shapes: Mapping[int, Shape | None]) -> list[tuple[
     found = []
     for root in plan.models.quantized.output_roots:
         i = next((k for k, pair in enumerate(plan.pairs) if pair.root == root), None)
-        grid = fixed_grid(plan.pairs[i].tap.quantizer) if i is not None and is_coded(plan.pairs[i].tap) else None
-        shape = shapes.get(i) if i is not None else None
-        if i is None or grid is None or shape is None or grid.bits > 8:
+        if i is None or not is_coded(plan.pairs[i].tap):
+            continue
+        grid, shape = fixed_grid(plan.pairs[i].tap.quantizer), shapes.get(i)
+        if grid is None or shape is None or grid.bits > 8:
             continue
         width = shape[-1] if len(shape) > 1 else None
         found.append((i, grid, width if width is not None and width <= MAX_COLUMNS else 1))

@@ -10,7 +10,7 @@ import numpy as np
 from quantmedic.collectors.measure.bias_facts import bias_facts, constant_facts
 from quantmedic.collectors.measure.host import has_vnni
 from quantmedic.collectors.measure.models import Description, Kernel, Models
-from quantmedic.collectors.measure.plan import Plan
+from quantmedic.collectors.measure.plan import Plan, PlannedTensor
 from quantmedic.collectors.measure.weight_facts import Weights, measure_weights
 from quantmedic.collectors.metrics.metric import Metric
 from quantmedic.collectors.pair.attributes import readable_attributes
@@ -77,7 +77,7 @@ def record_models(
     record = CaseRecord(
         quantmedic_version=version,
         model=description.facts.model_copy(update={**facts, **_pair_facts(models, operators, description.hashes)}),
-        tensors=tuple(_tensor(i, tables) for i in range(len(plan.pairs))),
+        tensors=tuple(_tensor(tensor, tables) for tensor in plan.tensors),
         operators=operators,
         outputs=tuple(_outputs(tables)),
         input_tensor=plan.input_pair,
@@ -136,9 +136,9 @@ class _Tables:
     fusions: Mapping[int, FusionFacts]
 
 
-def _tensor(i: int, tables: _Tables) -> TensorRecord:
-    plan, models, half = tables.plan, tables.plan.models, tables.description.half
-    pair, graph = plan.pairs[i], models.quantized
+def _tensor(tensor: PlannedTensor, tables: _Tables) -> TensorRecord:
+    models, half = tables.plan.models, tables.description.half
+    pair, graph = tensor.pair, models.quantized
     producer = graph.producers.get(pair.root)
     twin = models.match.operators.get(producer.index) if producer is not None else None
     gate = gate_of(pair.root, models, tables.index)
@@ -150,9 +150,9 @@ def _tensor(i: int, tables: _Tables) -> TensorRecord:
         producer_name=(twin.name if twin else producer.name) if producer else None,
         consumers=tuple(op.op_type for op in graph.consumers.get(pair.root, [])),
         readers=_readers(pair.twin, models.float_graph),
-        axis=plan.axes[i],
-        channels=plan.channels[i],
-        bucketed=plan.bucketed[i],
+        axis=tensor.axis,
+        channels=tensor.channels,
+        bucketed=tensor.bucketed,
         is_input=pair.root in graph.inputs,
         is_half=None if half is None else pair.root in half,
         is_squared=pair.root in tables.squared,
@@ -267,7 +267,7 @@ def _outputs(tables: _Tables) -> Iterator[OutputRecord]:
         yield OutputRecord(
             name=models.float_graph.outputs[position],
             tensor=i,
-            quantizer=quantizer_facts(plan.pairs[i].tap.quantizer) if i is not None else QuantizerFacts(),
+            quantizer=quantizer_facts(plan.tensors[i].pair.tap.quantizer) if i is not None else QuantizerFacts(),
             columns=grids.get(i, 0) if i is not None else 0,
             is_codes=tables.description.codes_are_outputs and are_integers,
             axis=joint.axis,

@@ -19,7 +19,7 @@ from quantmedic.cluster.answers import StoredCase, load_stored, store_case
 from quantmedic.cluster.jobs import Job
 from quantmedic.collectors.extensions import extension_for
 from quantmedic.collectors.measure.checkpoints import CHECKPOINTS, CompareTensors, Found
-from quantmedic.collectors.measure.collect_pair import SliceRun
+from quantmedic.collectors.measure.collect_pair import Run
 from quantmedic.collectors.measure.models import Models
 from quantmedic.collectors.native.runs import time_limit
 from quantmedic.engine.case.facts import Role
@@ -153,10 +153,10 @@ def _borrow(
         _IDLE.setdefault(key, []).append(opened)
 
 
-def _open_slices(job: Job) -> SliceRun:
+def _open_slices(job: Job) -> Run:
     """The models of a job, looked at on their first batch."""
     opened, extras = open_measurement(job.float_model, job.quantized_model, job.options, load_rulebase())
-    return SliceRun(opened.models, opened.datasets, opened.options, VERSION, opened.metric, extras)
+    return Run(opened.models, opened.datasets, opened.options, VERSION, opened.metric, extras)
 
 
 def _open_experiment(job: Job) -> Experiment:

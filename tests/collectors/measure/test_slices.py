@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from quantmedic.api.opening import open_pair
 from quantmedic.collectors.case_file.archive import read_case, write_case
 from quantmedic.collectors.case_file.case_arrays import arrays_of_statistics
-from quantmedic.collectors.measure.collect_pair import Interrupted, SliceRun, collect
+from quantmedic.collectors.measure.collect_pair import Interrupted, Run, collect
 from quantmedic.collectors.measure.extras import Extras
 from quantmedic.collectors.measure.options import Options
 from quantmedic.collectors.measure.slices import MAX_SLICES, Slicing, require_counted
@@ -35,8 +35,8 @@ def measured(validation: Any = None, mode: Any = "exact", threads: int = 1, **ho
 def measured_slices(numbers: tuple[int, ...], mode: Any = "exact") -> list[Case]:
     """These slices, each measured by itself, as workers of a cluster do."""
     pair, datasets = open_pair(*patient(healthy=False)[0], {"validation": images(SAMPLES)}, preprocessing={})
-    run = SliceRun(pair, datasets, Options(mode=mode, threads=1, batch_size=8), "1", None, Extras())
-    return [run.measure("validation", number) for number in numbers]
+    run = Run(pair, datasets, Options(mode=mode, threads=1, batch_size=8), "1", None, Extras())
+    return [run.measure_slice("validation", number) for number in numbers]
 
 
 def images(count: int) -> Any:
