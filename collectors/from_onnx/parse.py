@@ -9,8 +9,9 @@ against the float ones as one.
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, MutableSequence, Sequence
+from collections.abc import Iterable, MutableSequence, Sequence
 from dataclasses import replace
+from heapq import heappop, heappush
 from pathlib import Path
 from typing import TypeVar
 
@@ -99,43 +100,28 @@ def _topological(nodes: Sequence[onnx.NodeProto], known: Iterable[str], path: Pa
     """The nodes with each behind those that it reads, in the order of the file as far as that order is valid."""
     given = {"", *known}
     _refuse_written_twice(nodes, given, path)
-    rounds = _reading_rounds(nodes, given)
-    ready = given.union(*(nodes[place].output for place in rounds))
-    for place, node in enumerate(nodes):
-        if place not in rounds:
+    unknown = [{name for name in node.input if name not in given} for node in nodes]
+    readers: dict[str, list[int]] = {}
+    for place, names in enumerate(unknown):
+        for name in names:
+            readers.setdefault(name, []).append(place)
+    ready = [place for place, names in enumerate(unknown) if not names]
+    ordered = []
+    while ready:
+        ordered.append(nodes[heappop(ready)])
+        for name in ordered[-1].output:
+            for reader in readers.get(name, ()):
+                unknown[reader].discard(name)
+                if not unknown[reader]:
+                    heappush(ready, reader)
+    for node, names in zip(nodes, unknown, strict=True):
+        if names:
             raise ModelError(
                 "the graph reads a tensor that nothing writes",
-                where=f"{path}: {next(name for name in node.input if name not in ready)}",
+                where=f"{path}: {next(name for name in node.input if name in names)}",
                 help="export the model again; was a part of it cut out?",
             )
-    return [nodes[place] for place in sorted(rounds, key=lambda place: (rounds[place], place))]
-
-
-def _reading_rounds(nodes: Sequence[onnx.NodeProto], given: Collection[str]) -> dict[int, int]:
-    """How often the file must be read from its top before all inputs of a node are known, by the node's place.
-
-    A file in a valid order takes one round; one node before its writer takes one more. Nodes in a cycle, or behind a
-    tensor that nothing writes, are missing. Every edge is followed once (Kahn 1962).
-    """
-    readers: dict[str, list[int]] = {}
-    waiting = []
-    for place, node in enumerate(nodes):
-        unknown = {name for name in node.input if name not in given}
-        waiting.append(len(unknown))
-        for name in unknown:
-            readers.setdefault(name, []).append(place)
-    rounds = {place: 0 for place, count in enumerate(waiting) if not count}
-    least = [0] * len(nodes)
-    frontier = list(rounds)
-    while frontier:
-        writer = frontier.pop()
-        for reader in (reader for name in nodes[writer].output for reader in readers.get(name, ())):
-            least[reader] = max(least[reader], rounds[writer] + (reader < writer))
-            waiting[reader] -= 1
-            if not waiting[reader]:
-                rounds[reader] = least[reader]
-                frontier.append(reader)
-    return rounds
+    return ordered
 
 
 def _refuse_written_twice(nodes: Iterable[onnx.NodeProto], known: Iterable[str], path: Path) -> None:
