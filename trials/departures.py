@@ -69,8 +69,8 @@ class _Departure(NamedTuple):
     def outputs(self, i: int, alone: GivenSimulation, batch: Batch) -> list[Float32]:
         """The outputs of the simulated network where only tensor ``i`` is given, and departs as it is deployed."""
         # What writes the tensor does not depend on what is given: the deployed values are there for their shape.
-        own = alone.run(batch, {i: self.deployed}).rounded[i]
-        return alone.run(batch, {i: own + self.beyond}).outputs
+        own = alone(batch, {i: self.deployed}).rounded[i]
+        return alone(batch, {i: own + self.beyond}).outputs
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class _Steps:
         for batch in batches:
             reading = self.view.read_tensors(batch)
             deployed = self._deployed_values(reading)
-            made = self.simulated.run(batch, deployed)
+            made = self.simulated(batch, deployed)
             for i, values in deployed.items():
                 twin = np.asarray(reading.floats[self.view.pairs[i].twin], np.float32)
                 found.departure[i] += _distance(values, made.rounded[i])
@@ -101,7 +101,7 @@ class _Steps:
         """Of these tensors, batch by batch, what they have beyond their simulated operators."""
         for batch in batches:
             deployed = self._deployed_values(self.view.read_tensors(batch))
-            rounded = self.simulated.run(batch, deployed).rounded
+            rounded = self.simulated(batch, deployed).rounded
             yield {i: _Departure(deployed[i], deployed[i] - rounded[i]) for i in tensors}
 
     def _deployed_values(self, reading: Reading) -> dict[int, Float32]:

@@ -207,7 +207,7 @@ def _simulation(models: Models, case: Case, tensors: Sequence[int], threads: int
 def _add_own(sums: Mapping[int, _Sums], simulated: GivenSimulation, batch: Batch, device: Values, here: Values) -> None:
     """Add what tensors are beyond what their operators make of those before them, on the device and here."""
     for values, kind in ((device, "device"), (here, "here")):
-        made = simulated.run(batch, values).rounded
+        made = simulated(batch, values).rounded
         for i, found in sums.items():
             difference = np.nan_to_num(values[i] - made[i], copy=False, nan=0.0, posinf=0.0, neginf=0.0)
             beyond = found.device if kind == "device" else found.here

@@ -17,7 +17,9 @@ from quantmedic.collectors.from_litert.litert_file import LiteModel, LiteTensor,
 from quantmedic.collectors.from_litert.litert_graph import LiteRTGraph, graph_of
 from quantmedic.collectors.from_litert.litert_session import Sessions, is_open, takes_batches
 from quantmedic.collectors.from_litert.litert_view import LiteRTView
+from quantmedic.collectors.from_onnx.onnx_record import describe_files
 from quantmedic.collectors.from_translation.translated_models import TranslatedFiles, shared_pairs
+from quantmedic.collectors.measure.host import installed_version
 from quantmedic.collectors.measure.models import Description, Kernel, Producer, Runner
 from quantmedic.collectors.pair.graph import Shape
 from quantmedic.collectors.pair.same_network import match_files
@@ -195,13 +197,15 @@ class LiteRTModels(TranslatedFiles[LiteRTGraph]):
         floats, graph = self.float_graph.file, self.quantized
         halves = (name for name, place in graph.places.items() if graph.file.tensors[place].kind == "FLOAT16")
         # An application knows what its integers stand for: outputs are compared as their tensors' parameters say.
-        return self.describe_files(
+        return describe_files(
+            self,
+            self.framework,
             {
                 "format": format_of(graph.file),
                 "toolchain_marks": tuple(marks_of_files(floats, graph.file)),
                 "float_ends": tuple(float_ends_of(floats, graph.file)),
             },
-            "ai-edge-litert",
+            {"ai_edge_litert": installed_version("ai-edge-litert")},
             half=frozenset(halves),
             codes_are_outputs=False,
         )

@@ -12,7 +12,7 @@ from onnx import TensorProto, numpy_helper
 
 from quantmedic.collectors.data.messages import shape_text
 from quantmedic.collectors.data.model_inputs import InputSpec
-from quantmedic.collectors.from_onnx.onnx_file import external_files, load_model
+from quantmedic.collectors.from_onnx.onnx_file import load_model
 from quantmedic.collectors.from_onnx.parse import parse
 from quantmedic.collectors.from_onnx.traits import training_nodes
 from quantmedic.collectors.measure.float_model import COMPLAINT_CHARACTERS, FloatModel
@@ -33,17 +33,18 @@ def read_onnx_float(path: Path) -> FloatModel:
     """
     model = load_model(path)
     graph = parse(path, model)
-    files = (path, *external_files(path))
     training = training_nodes(graph)
     inputs = tuple(input_specs(graph))
     changes = {
         "float_model": _onnx_facts(model, inputs, graph.opset),
-        "bytes_float": sum(file.stat().st_size for file in files),
+        "bytes_float": sum(file.stat().st_size for file in graph.files),
         "float_is_quantized": graph.is_quantized,
         "training_nodes": len(training),
         "first_training_node": training[0] if training else None,
     }
-    return FloatModel(ModelFacts(name=path.name).model_copy(update=changes), inputs, files, tuple(graph.notices))
+    return FloatModel(
+        ModelFacts(name=path.name).model_copy(update=changes), inputs, tuple(graph.files), tuple(graph.notices)
+    )
 
 
 def _onnx_facts(model: onnx.ModelProto, inputs: Sequence[InputSpec], opset: int) -> FloatFacts:

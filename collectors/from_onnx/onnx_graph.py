@@ -3,12 +3,14 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 import onnx
 from numpy.typing import NDArray
 
+from quantmedic.collectors.from_onnx.onnx_file import external_files
 from quantmedic.collectors.pair.graph import Attribute, Attributes, Graph, Node, Operator, TensorSpec
 from quantmedic.collectors.pair.tensor_pairs import PairedGraphs
 
@@ -31,6 +33,11 @@ class OnnxGraph(Graph):
     def opset(self) -> int:
         """Opset of the default domain."""
         return opset_of(self.model)
+
+    @property
+    def files(self) -> list[Path]:
+        """The files that it consists of."""
+        return [self.path, *external_files(self.path)]
 
     @property
     def names(self) -> frozenset[str]:

@@ -30,6 +30,7 @@ from quantmedic.collectors.measure.memory import in_groups, sizes_of
 from quantmedic.collectors.measure.models import (
     Description,
     FloatReader,
+    GivenSimulation,
     Kernel,
     Models,
     Network,
@@ -89,11 +90,21 @@ def graph_runner(
 
 
 @dataclass
-class OnnxPair(Models):
+class OnnxModels(Models):
     """Two graphs whose ONNX models run, are cut and are simulated; see ``Models``."""
+
+    keeps_bound: ClassVar[bool] = True
+    observes_groups: ClassVar[bool] = True
 
     float_graph: OnnxGraph
     quantized: OnnxGraph
+    providers: list[Provider] = field(default_factory=lambda: [CPU], kw_only=True)
+    """Who computes, the first that can."""
+
+    @property
+    def framework(self) -> str:
+        """Name of the front end."""
+        return "onnx"
 
     def float_reader(self, names: Sequence[str], threads: int) -> FloatReader:
         """Reads these tensors of the float model."""
@@ -111,9 +122,9 @@ class OnnxPair(Models):
         """The float graph with simulated quantizers."""
         return OnnxSimulated(self, case, threads)
 
-    def simulate_given(self, case: Case, tensors: Sequence[int], threads: int) -> OnnxGivenSimulation:
+    def simulate_given(self, case: Case, tensors: Sequence[int], threads: int) -> GivenSimulation:
         """The float graph with simulated quantizers, where these tensors are given."""
-        return OnnxGivenSimulation(self, case, tensors, threads)
+        return OnnxGivenSimulation(self, case, tensors, threads).run
 
     def float_runner(self, threads: int) -> Runner:
         """Runs the float model."""
@@ -123,18 +134,6 @@ class OnnxPair(Models):
         """Runs the quantized model, or a changed copy of it."""
         names = [self.quantized.outputs[j] for _, j in self.match.outputs]
         return graph_runner(self.quantized, names, threads, changed=changed)
-
-
-@dataclass
-class OnnxModels(OnnxPair):
-    """Two ONNX files; see ``Models``."""
-
-    framework: ClassVar[str] = "onnx"
-    keeps_bound: ClassVar[bool] = True
-    observes_groups: ClassVar[bool] = True
-
-    providers: list[Provider] = field(default_factory=lambda: [CPU], kw_only=True)
-    """Who computes, the first that can."""
 
     def run_on(self, device: str) -> None:
         """Have onnxruntime compute on a device, and note which of its providers got which nodes.

@@ -1,10 +1,11 @@
 """What a case says of two ONNX models besides graphs and statistics: sizes, hashes, toolchain, kernels."""
 
+from collections.abc import Mapping
+
 import onnx
 import onnxruntime as ort
 
 from quantmedic.collectors.data.hashes import sha256_of
-from quantmedic.collectors.from_onnx.onnx_file import external_files
 from quantmedic.collectors.from_onnx.onnx_graph import OnnxGraph, PairedOnnxGraphs
 from quantmedic.collectors.from_onnx.onnx_session import executed_types
 from quantmedic.collectors.from_onnx.quantized_types import quantized_nodes
@@ -29,35 +30,60 @@ _INTEGER_KERNELS = frozenset(
 def describe_models(models: PairedOnnxGraphs) -> Description:
     """What two ONNX files tell besides their graphs."""
     graph = models.quantized
-    files = [[each.path, *external_files(each.path)] for each in (models.float_graph, graph)]
-    sizes = [sum(file.stat().st_size for file in own) for own in files]
-    hashes = [sha256_of(own) for own in files]
     training = training_nodes(models.float_graph)
     opset = required_opset(graph.model)
     quantized = quantized_nodes(models.float_graph.model, graph.model, graph.format)
-    facts = ModelFacts(
-        name=graph.path.name,
-        framework="onnx",
-        format=graph.format,
-        toolchain=" ".join(filter(None, (graph.model.producer_name, graph.model.producer_version))) or None,
-        toolchain_marks=toolchain_marks(graph.model),
-        float_nodes=quantized.in_float if quantized is not None else None,
-        quantized_types=quantized.types if quantized is not None else None,
-        opset=graph.opset,
+    facts = {
+        "format": graph.format,
+        "toolchain": " ".join(filter(None, (graph.model.producer_name, graph.model.producer_version))) or None,
+        "toolchain_marks": toolchain_marks(graph.model),
+        "float_nodes": quantized.in_float if quantized is not None else None,
+        "quantized_types": quantized.types if quantized is not None else None,
+        "opset": graph.opset,
+        "required_opset": opset,
+        "opset_deficit": max((opset or 0) - graph.opset, 0),
+        "training_nodes": len(training),
+        "first_training_node": next(iter(training), None),
+    }
+    return describe_files(models, "onnx", facts, {"onnxruntime": ort.__version__}, half=half_tensors(graph))
+
+
+def describe_files(
+    models: PairedOnnxGraphs,
+    framework: str,
+    facts: Mapping[str, object],
+    versions: Mapping[str, str | None],
+    *,
+    half: frozenset[str] | None = frozenset(),
+    codes_are_outputs: bool = True,
+) -> Description:
+    """Names, sizes and hashes of both files, beside what a format tells of them.
+
+    Args:
+        models: Both graphs.
+        framework: Name of the front end.
+        facts: More fields of ``ModelFacts``.
+        versions: Version of what runs the files, by package.
+        half: See ``Description``.
+        codes_are_outputs: See ``Description``.
+    """
+    floats, quantized = models.float_graph, models.quantized
+    sizes = [sum(file.stat().st_size for file in graph.files) for graph in (floats, quantized)]
+    common = ModelFacts(
+        name=quantized.path.name,
+        framework=framework,
         bytes_float=sizes[0],
         bytes_quantized=sizes[1],
         size_ratio=sizes[1] / sizes[0],
-        required_opset=opset,
-        opset_deficit=max((opset or 0) - graph.opset, 0),
-        training_nodes=len(training),
-        first_training_node=next(iter(training), None),
+        training_nodes=0,
     )
     return Description(
-        facts,
-        half_tensors(graph),
-        names=(models.float_graph.path.name, graph.path.name),
-        hashes=(hashes[0], hashes[1]),
-        versions={"onnxruntime": ort.__version__, "onnx": onnx.__version__},
+        common.model_copy(update=facts),
+        half,
+        names=(floats.path.name, quantized.path.name),
+        hashes=(sha256_of(floats.files), sha256_of(quantized.files)),
+        versions={**versions, "onnx": onnx.__version__},
+        codes_are_outputs=codes_are_outputs,
     )
 
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.from_onnx.onnx_models import graph_runner
+from quantmedic.collectors.from_onnx.onnx_record import describe_files
 from quantmedic.collectors.from_openvino.dropped_bounds import dropped_bounds
 from quantmedic.collectors.from_openvino.folded_factors import folded_factors
 from quantmedic.collectors.from_openvino.openvino_file import read_ir
@@ -17,6 +18,7 @@ from quantmedic.collectors.from_openvino.openvino_graph import OpenVINOGraph, gr
 from quantmedic.collectors.from_openvino.openvino_session import Session, Sessions, may_saturate
 from quantmedic.collectors.from_openvino.openvino_view import OpenVINOView
 from quantmedic.collectors.from_translation.translated_models import TranslatedFiles, shared_pairs
+from quantmedic.collectors.measure.host import installed_version
 from quantmedic.collectors.measure.models import Description, Kernel, Reading, Runner
 from quantmedic.collectors.measure.outputs import added_noise_ratio
 from quantmedic.collectors.pair.graph import Shape
@@ -88,7 +90,7 @@ class OpenVINOModels(TranslatedFiles[OpenVINOGraph]):
             "toolchain": f"nncf {version}" if version else None,
             "toolchain_marks": tuple(marks),
         }
-        return self.describe_files(facts, "openvino")
+        return describe_files(self, self.framework, facts, {"openvino": installed_version("openvino")})
 
     def kernels(self, threads: int) -> dict[str, Kernel]:
         """How the CPU plugin computes the tensors of the quantized model."""

@@ -8,33 +8,29 @@ classes here, and adds how its own runtime is asked.
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, Generic, NamedTuple, TypeVar
 
 import numpy as np
-import onnx
 from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch
-from quantmedic.collectors.data.hashes import sha256_of
 from quantmedic.collectors.data.model_inputs import InputSpec
 from quantmedic.collectors.from_onnx.given_simulation import OnnxGivenSimulation
 from quantmedic.collectors.from_onnx.onnx_graph import OnnxGraph
-from quantmedic.collectors.from_onnx.onnx_models import OnnxPair, graph_runner
-from quantmedic.collectors.from_onnx.onnx_view import OnnxView
+from quantmedic.collectors.from_onnx.onnx_models import OnnxModels, graph_runner
 from quantmedic.collectors.from_onnx.simulated import OnnxSimulated
 from quantmedic.collectors.from_onnx.steps import OnnxSteps
 from quantmedic.collectors.from_onnx.types import static_types
-from quantmedic.collectors.measure.host import installed_version
 from quantmedic.collectors.measure.latency import Profile, latency_facts
-from quantmedic.collectors.measure.models import Description, Kernel, Models, Runner, View
+from quantmedic.collectors.measure.models import GivenSimulation, Models, Runner, View
 from quantmedic.collectors.measure.outputs import output_difference
 from quantmedic.collectors.native.runs import in_background
 from quantmedic.collectors.pair.graph import Shape, TensorSpec
 from quantmedic.collectors.pair.match import Match
 from quantmedic.collectors.pair.quantizer import Quantizer
 from quantmedic.collectors.pair.tensor_pairs import Pair, pairs_of
-from quantmedic.engine.case.facts import ModelFacts
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import ModelError
 
@@ -121,41 +117,6 @@ class TranslatedFiles(Models, Generic[GraphT]):
     def repeated_run(self, graph: GraphT, batch: Batch, threads: int) -> Callable[[], object]:
         """A function that runs a file on this batch over and over."""
 
-    def describe_files(
-        self,
-        facts: Mapping[str, object],
-        package: str,
-        *,
-        half: frozenset[str] = frozenset(),
-        codes_are_outputs: bool = True,
-    ) -> Description:
-        """Names, sizes and hashes of both files, beside what a format tells of them.
-
-        Args:
-            facts: More fields of ``ModelFacts``.
-            package: What runs the files; its version is kept.
-            half: Tensors that the quantized model holds as float16.
-            codes_are_outputs: An output that holds codes is compared as codes.
-        """
-        graphs = (self.float_graph, self.quantized)
-        sizes = [sum(file.stat().st_size for file in graph.files) for graph in graphs]
-        common = ModelFacts(
-            name=self.quantized.path.name,
-            framework=self.framework,
-            bytes_float=sizes[0],
-            bytes_quantized=sizes[1],
-            size_ratio=sizes[1] / sizes[0],
-            training_nodes=0,
-        )
-        return Description(
-            common.model_copy(update=facts),
-            half=half,
-            names=(graphs[0].path.name, graphs[1].path.name),
-            hashes=(sha256_of(graphs[0].files), sha256_of(graphs[1].files)),
-            versions={package.replace("-", "_"): installed_version(package), "onnx": onnx.__version__},
-            codes_are_outputs=codes_are_outputs,
-        )
-
     def static_types(self, samples: int) -> tuple[Mapping[str, TensorSpec], Mapping[str, TensorSpec]]:
         """Types of the tensors of both translations by type inference."""
         return static_types(self.float_graph.model, samples), static_types(self.quantized.model, samples)
@@ -198,14 +159,14 @@ class TranslatedFiles(Models, Generic[GraphT]):
         self._require_translation(threads)
         return OnnxSimulated(self, case, threads)
 
-    def simulate_given(self, case: Case, tensors: Sequence[int], threads: int) -> OnnxGivenSimulation:
+    def simulate_given(self, case: Case, tensors: Sequence[int], threads: int) -> GivenSimulation:
         """The translation of the float network with simulated quantizers, where these tensors are given.
 
         Raises:
             ModelError: It computes something else than the file.
         """
         self._require_translation(threads)
-        return OnnxGivenSimulation(self, case, tensors, threads)
+        return OnnxGivenSimulation(self, case, tensors, threads).run
 
     def editable(self) -> "TranslatedPair[GraphT]":
         """The translations of both files.
@@ -222,7 +183,6 @@ class TranslatedFiles(Models, Generic[GraphT]):
             self.pairs,
             files=self,
             difference=self._translation_difference(self.quantized, 1),
-            executed=self.kernels(1),
         )
 
     def compared_tensors(self, graph: GraphT, first: Batch, threads: int) -> tuple[Sequence[str], Sequence[Float32]]:
@@ -271,7 +231,7 @@ def _refuse_untranslated(graph: TranslatedGraph[PlaceT]) -> None:
 
 
 @dataclass
-class TranslatedPair(OnnxPair, Generic[GraphT]):
+class TranslatedPair(OnnxModels, Generic[GraphT]):
     """Both translations, on which remedies are tried; see ``Models``. What is said of them is said of the files."""
 
     float_graph: GraphT
@@ -279,15 +239,13 @@ class TranslatedPair(OnnxPair, Generic[GraphT]):
     files: TranslatedFiles[GraphT] = field(kw_only=True)
     difference: float = field(kw_only=True)
     """Largest difference of the quantized one's outputs from those of the file, over their largest magnitude."""
-    executed: Mapping[str, Kernel] = field(kw_only=True)
-    """How the runtime computes the tensors of the quantized file."""
 
     @property
     def framework(self) -> str:
         """That of the files."""
         return self.files.framework
 
-    @property
+    @cached_property
     def shapes(self) -> Mapping[str, Shape]:
         """Those of the float file."""
         return self.files.shapes
@@ -307,21 +265,3 @@ class TranslatedPair(OnnxPair, Generic[GraphT]):
             "remedies were tried on an ONNX translation of the quantized model: its "
             f"outputs before any change {told}, on the first batch"
         ]
-
-    def view(
-        self, pairs: Mapping[int, Pair], first: Batch, threads: int, plain: Sequence[Array] | None = None
-    ) -> OnnxView:
-        """Both translations with these pairs exposed."""
-        return OnnxView(self, pairs, first, threads, plain)
-
-    def describe(self) -> Description:
-        """What a case says of the files."""
-        return self.files.describe()
-
-    def kernels(self, threads: int) -> Mapping[str, Kernel]:
-        """How the runtime computes the tensors of the quantized file."""
-        return self.executed
-
-    def editable(self) -> "TranslatedPair[GraphT]":
-        """These models."""
-        return self

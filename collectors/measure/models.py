@@ -240,15 +240,9 @@ class Given(NamedTuple):
     outputs: list[Float32]
 
 
-class GivenSimulation(Protocol):
-    """The simulated network with the deployed quantizers, where what reads some tensors gets values from outside."""
-
-    def run(self, batch: Batch, given: Mapping[int, Float32]) -> Given:
-        """What the network makes of a batch and of these tensors, by index into the tensors of the case.
-
-        Raises:
-            ModelError: The network fails on this batch.
-        """
+#: What the simulated network with the deployed quantizers makes of a batch, where what reads some tensors gets values
+#: from outside, by index into the tensors of the case. Raises as a runner does.
+GivenSimulation = Callable[[Batch, Mapping[int, Float32]], Given]
 
 
 class Fitting(NamedTuple):
