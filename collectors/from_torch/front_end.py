@@ -4,15 +4,14 @@ A float module by itself shows its parameters; what it computes would take data 
 """
 
 import sys
-from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from quantmedic.collectors.data.datasets import Dataset
 from quantmedic.collectors.measure.float_model import FloatModel
 from quantmedic.collectors.measure.front_end import FrontEnd, GivenData
-from quantmedic.collectors.measure.models import Models, Network
+from quantmedic.collectors.measure.models import Models
 from quantmedic.engine.case.facts import FloatFacts, ModelFacts, Role
 from quantmedic.engine.errors import ModelError
 
@@ -60,10 +59,6 @@ class _TorchFrontEnd(FrontEnd):
             help="leave --static out and pass the calibration data with --representative",
         )
 
-    def open_network(self, path: Path) -> Network:
-        """Refuse a file; see ``FrontEnd``."""
-        raise ModelError("torch modules are not opened from files", where=str(path), help="give ONNX models")
-
     def as_deployed(self, *models: object) -> AbstractContextManager[None]:
         """Modules do not train, and fake quantizers do not observe."""
         from quantmedic.collectors.from_torch.module import as_deployed, require_module  # torch is an optional package
@@ -76,17 +71,18 @@ class _TorchFrontEnd(FrontEnd):
         Raises:
             ModelError: It is no module.
         """
-        if not isinstance(model, _Module):
+        if not self.recognizes(model):
             raise ModelError(
                 "the float model is neither a file nor a torch.nn.Module",
                 where=type(model).__name__,
                 help="give the path of an ONNX or LiteRT file, or the module itself",
             )
-        tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+        module = cast("torch.nn.Module", model)
+        tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
         broken = [name for name, tensor in tensors.items() if not bool(tensor.isfinite().all())]
         facts = FloatFacts(
             format="torch",
-            operators=sum(1 for child in model.modules() if not list(child.children())),
+            operators=sum(1 for child in module.modules() if not list(child.children())),
             constant_bytes=sum(tensor.numel() * tensor.element_size() for tensor in tensors.values()),
             nonfinite_constants=len(broken),
             first_nonfinite_constant=broken[0] if broken else None,
@@ -96,17 +92,6 @@ class _TorchFrontEnd(FrontEnd):
 
 def _kinds(float_model: object, quantized_model: object) -> list[str]:
     return [f"float     {type(float_model).__name__}", f"quantized {type(quantized_model).__name__}"]
-
-
-@runtime_checkable
-class _Module(Protocol):
-    """What is read of a ``torch.nn.Module``, so that torch need not be imported."""
-
-    def named_parameters(self) -> "Iterable[tuple[str, torch.Tensor]]": ...
-
-    def named_buffers(self) -> "Iterable[tuple[str, torch.Tensor]]": ...
-
-    def modules(self) -> "Iterable[torch.nn.Module]": ...
 
 
 FRONT_END: FrontEnd = _TorchFrontEnd()

@@ -95,7 +95,7 @@ def operator_of_call(name: str, args: Sequence[object], kwargs: Kwargs, result: 
     arguments = Arguments(args, kwargs)
     plain, fused = plain_name(name)
     writer = _WRITERS.get(plain)
-    found = writer(arguments, result) if writer is not None else CallAsOperator(_camel_case(plain), arguments.tensors)
+    found = writer(arguments, result) if writer is not None else CallAsOperator(_type_named(plain), arguments.tensors)
     return found if fused is None else replace(found, fused=fused)
 
 
@@ -139,15 +139,10 @@ _ALIASES = frozenset(
 _CASTS = frozenset({"to", "float", "half", "bfloat16", "double", "type", "type_as", "_to_copy"})
 
 
-def _camel_case(name: str) -> str:
-    """``layer_scale`` as LayerScale."""
+def _type_named(name: str) -> str:
+    """The type of an operator of all tensors; of one that is not known its own name, ``layer_scale`` as LayerScale."""
     name = name.removeprefix("get ")
     return _TYPES.get(name) or "".join(part.capitalize() for part in name.split("_") if part) or name
-
-
-def _all(kind: str) -> Writer:
-    """An operator of all tensors that are given."""
-    return lambda a, result: CallAsOperator(kind, a.tensors)
 
 
 def _binary(kind: str, *, reverse: bool = False) -> Writer:
@@ -164,7 +159,8 @@ def _conv(kind: str, *, dilation: int, groups: int) -> Writer:
     def write(a: Arguments, result: object) -> CallAsOperator:
         found = kind or ("ConvTranspose" if a.get(6, "transposed") else "Conv")
         attributes = {"group": a.integer(groups, "groups", default=1)}
-        return CallAsOperator(found, _weight_operands(a), attributes, hints=_window(a, dilation))
+        inputs = [a.operand(0, "input"), a.operand(1, "weight"), a.operand(2, "bias")]
+        return CallAsOperator(found, inputs, attributes, hints=_window(a, dilation))
 
     return write
 
@@ -206,10 +202,6 @@ def _pool(kind: str, sides: int) -> Writer:
         return CallAsOperator(kind, a.tensors, hints=hints)
 
     return write
-
-
-def _weight_operands(a: Arguments) -> list[Operand]:
-    return [a.operand(0, "input"), a.operand(1, "weight"), a.operand(2, "bias")]
 
 
 def _of(kind: str, *places: tuple[int, str], **attributes: object) -> Writer:
@@ -264,11 +256,7 @@ def _hardtanh(a: Arguments, result: object) -> CallAsOperator:
 
 def _clamp_min(a: Arguments, result: object) -> CallAsOperator:
     low = a.number(1, "min", default=-math.inf)
-    return (
-        CallAsOperator("Clip", [a.operand(0, "input")], {"min": low})
-        if low
-        else CallAsOperator("Relu", [a.operand(0, "input")])
-    )
+    return CallAsOperator("Clip" if low else "Relu", [a.operand(0, "input")], {"min": low} if low else {})
 
 
 def _adaptive_pool(kind: str) -> Writer:
@@ -326,6 +314,9 @@ _TYPES = {
     "rnn_tanh": "RNN", "rnn_relu": "RNN", "unsqueeze": "Unsqueeze", "squeeze": "Squeeze", "flatten": "Flatten",
     "expand": "Expand", "expand_as": "Expand", "chunk": "Split", "split": "Split", "unbind": "Split",
     "tensor_split": "Split", "split_with_sizes": "Split", "maximum": "Max", "minimum": "Min",
+    "view": "Reshape", "reshape": "Reshape", "unflatten": "Reshape", "_unsafe_view": "Reshape", "view_as": "Reshape",
+    "reshape_as": "Reshape", "interpolate": "Resize", "upsample_nearest2d": "Resize", "upsample_bilinear2d": "Resize",
+    "upsample": "Resize",
 }  # fmt: skip
 _WRITERS: dict[str, Writer] = {
     **{f"conv{n}d": _conv("Conv", dilation=5, groups=6) for n in (1, 2, 3)},
@@ -384,7 +375,5 @@ _WRITERS: dict[str, Writer] = {
     "t": _last_two,
     "get T": _last_two,
     "get mT": _last_two,
-    **{name: _all("Reshape") for name in ("view", "reshape", "unflatten", "_unsafe_view", "view_as", "reshape_as")},
-    **{name: _all("Resize") for name in ("interpolate", "upsample_nearest2d", "upsample_bilinear2d", "upsample")},
     "scaled_dot_product_attention": _of("Attention", (0, "query"), (1, "key"), (2, "value"), (3, "attn_mask")),
 }
