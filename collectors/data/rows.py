@@ -1,6 +1,6 @@
-"""Arrays that have an axis for the samples, also of a single one."""
+"""Arrays that are found when they are asked for, and that have an axis for the samples, also of a single one."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeVar
 
 import numpy as np
@@ -11,20 +11,23 @@ _Key = TypeVar("_Key", str, int)
 _Scalar = TypeVar("_Scalar", bound=np.generic)
 
 
-class Rows(Mapping[_Key, Array]):
-    """Arrays with an axis for the samples, each read when it is asked for: a view may hold them in groups."""
+class OnDemand(Mapping[_Key, Array]):
+    """Arrays of which each is found when it is asked for, and not kept."""
 
-    def __init__(self, arrays: Mapping[_Key, Array]) -> None:
-        self._arrays: Mapping[_Key, Array] = arrays
+    def __init__(self, find: Callable[[_Key], Array], keys: Iterable[_Key]) -> None:
+        self._find: Callable[[_Key], Array] = find
+        self._keys: dict[_Key, None] = dict.fromkeys(keys)
 
     def __getitem__(self, key: _Key) -> Array:
-        return row_of(self._arrays[key])
+        if key not in self._keys:
+            raise KeyError(key)
+        return self._find(key)
 
     def __iter__(self) -> Iterator[_Key]:
-        return iter(self._arrays)
+        return iter(self._keys)
 
     def __len__(self) -> int:
-        return len(self._arrays)
+        return len(self._keys)
 
 
 def row_of(x: NDArray[_Scalar]) -> NDArray[_Scalar]:

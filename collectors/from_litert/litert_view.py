@@ -1,39 +1,21 @@
 """Both LiteRT models with some of their tensors observed while interpreters run them."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch
+from quantmedic.collectors.data.rows import OnDemand
 from quantmedic.collectors.from_litert.litert_graph import LiteRTGraph
 from quantmedic.collectors.from_litert.litert_session import Session, Sessions
-from quantmedic.collectors.measure.models import Faithfulness, Reading, View, flip_channels
+from quantmedic.collectors.measure.models import Faithfulness, Reading, View
 from quantmedic.collectors.measure.plan import feature_of
 from quantmedic.collectors.pair.graph import Tap
 from quantmedic.collectors.pair.match import Match
 from quantmedic.collectors.pair.tensor_pairs import Pair
 
 Array = NDArray[np.generic]
-K = TypeVar("K", str, int)
-
-
-class _Named(Mapping[K, Array]):
-    """Tensors that an interpreter shows, by other keys than their places; copied when they are asked for."""
-
-    def __init__(self, shown: Mapping[int, Array], places: Mapping[K, int]) -> None:
-        self._shown = shown
-        self._places: Mapping[K, int] = places
-
-    def __getitem__(self, key: K) -> Array:
-        return self._shown[self._places[key]]
-
-    def __iter__(self) -> Iterator[K]:
-        return iter(self._places)
-
-    def __len__(self) -> int:
-        return len(self._places)
 
 
 class LiteRTView(View):
@@ -100,28 +82,21 @@ class LiteRTView(View):
         graph, quantized, matched = self._float, self._quantized, self._match.outputs
         ends, theirs = ([*each.ends.values()] for each in (graph, quantized))
         ends, theirs = [ends[i] for i, _ in matched], [theirs[j] for _, j in matched]
-        floats = self._floats_session.show(graph.feed(batch), [*self._float_places.values()])
+        named = self._float_places
+        floats = self._floats_session.show(graph.feed(batch), [*named.values()])
         places = {number: quantized.places[tap.tensor] for number, tap in self.taps.items()}
         codes = self._session.show(quantized.feed(batch), [*places.values(), *theirs])
         return Reading(
-            _Named(floats, self._float_places),
-            _Named(codes, places),
+            OnDemand(lambda name: floats[named[name]], named),
+            OnDemand(lambda number: codes[places[number]], places),
             (
                 [graph.decode(place, floats[place]) for place in ends],
                 [quantized.decode(place, codes[place]) for place in theirs],
             ),
         )
 
-    def floats_again(self, batch: Batch) -> list[Array]:
-        """Outputs of the float model in one more run."""
-        graph = self._float
-        ends = [place for name, place in graph.ends.items() if name not in graph.inputs]
-        found = self._floats_session.run(graph.feed(batch), ends)
-        return [found[place] for place in ends]
-
-    def flipped_features(self, batch: Batch, name: str, axis: int) -> Array:
-        """The feature tensor of the float model where the channels of one input are reversed."""
-        assert self._feature is not None
-        graph = self._float
-        place = graph.places[self._feature]
-        return self._floats_session.run(graph.feed(flip_channels(batch, name, axis)), [place])[place]
+    def read_floats(self, batch: Batch, names: Sequence[str]) -> list[Array]:
+        """These tensors in one run of the float model alone."""
+        places = [self._float_places[name] for name in names]
+        found = self._floats_session.run(self._float.feed(batch), places)
+        return [found[place] for place in places]

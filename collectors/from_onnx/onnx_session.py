@@ -17,6 +17,7 @@ from quantmedic.collectors.from_onnx.traits import multiplies_codes, older_than_
 from quantmedic.collectors.from_onnx.unsigned import unsigned_tap, with_unsigned_pairs
 from quantmedic.collectors.measure.host import wants_exact_kernels
 from quantmedic.collectors.measure.memory import is_short, return_free_blocks
+from quantmedic.collectors.measure.models import Faithfulness
 from quantmedic.collectors.measure.outputs import output_difference, same_outputs
 from quantmedic.collectors.native.runs import run_native
 from quantmedic.collectors.pair.feed import feed_error
@@ -236,12 +237,9 @@ class ObservedModel:
     Attributes:
         session: The observed session.
         taps: Indexes of the taps that are exposed.
-        dropped: Indexes of the taps that would have changed the outputs.
         model: The model that was observed, before anything was exposed.
         read: Every tap as the session shows it: onnxruntime may need its codes unsigned.
-        plain: Outputs of the model with nothing exposed.
-        simulated: True where dropping taps did not help, so that what is observed is not what is deployed.
-        difference: Largest relative change of an output by observing, 0 unless simulated.
+        observed: How faithful that is; simulated where dropping taps did not help.
     """
 
     def __init__(
@@ -256,24 +254,23 @@ class ObservedModel:
         """Find out which taps can be exposed; ``every`` are those that others expose, where these are one group."""
         self._graph, self._feed, self._threads = graph, feed, threads
         self._every = [tap.tensor for tap in every]
-        self.plain = plain if plain is not None else self._outputs(make_session(graph.model, graph.path, threads))
-        self.dropped: list[int] = []
-        self.simulated, self.difference = False, 0.0
+        self._plain = plain if plain is not None else self._outputs(make_session(graph.model, graph.path, threads))
+        self.observed = Faithfulness(self._plain, False, 0.0)
         self.taps = list(range(len(taps)))
         self.model, self.read = graph.model, list(taps)
         if self._opens_unsigned(taps):
             return
         self.session, outputs = self._observe(self.taps)
-        if same_outputs(self.plain, outputs):
+        if same_outputs(self._plain, outputs):
             return
         self._built = 1
         kept: list[int] = []
         solved = self._search(self.taps, kept)
         if solved and len(kept) >= (1 - DROP_LIMIT) * len(taps):
             self.session, _ = self._observe(kept)
-            self.taps, self.dropped = kept, [i for i in self.taps if i not in kept]
+            self.taps = kept
             return
-        self.simulated, self.difference = True, output_difference(self.plain, outputs)
+        self.observed = Faithfulness(self._plain, True, output_difference(self._plain, outputs))
 
     def _opens_unsigned(self, taps: Sequence[Tap]) -> bool:
         """Whether all taps can be read once signed pairs are rewritten as onnxruntime rewrites them."""
@@ -285,7 +282,7 @@ class ObservedModel:
             self.session, outputs = self._observe(self.taps)
         except ModelError:  # codes that a subgraph reads, for one
             outputs = []
-        if outputs and same_outputs(self.plain, outputs):
+        if outputs and same_outputs(self._plain, outputs):
             self.read = [unsigned_tap(tap) if tap.tensor in changed else tap for tap in taps]
             return True
         self.model = signed
@@ -305,7 +302,7 @@ class ObservedModel:
             return False
         self._built += 1
         _, outputs = self._observe([*kept, *group])
-        if same_outputs(self.plain, outputs):
+        if same_outputs(self._plain, outputs):
             kept.extend(group)
             return True
         if len(group) == 1:

@@ -10,7 +10,7 @@ from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.from_onnx.onnx_graph import OnnxGraph, PairedOnnxGraphs
 from quantmedic.collectors.from_onnx.onnx_session import ObservedModel, make_session, run
 from quantmedic.collectors.measure.memory import GroupedReading
-from quantmedic.collectors.measure.models import Faithfulness, Reading, View, flip_channels
+from quantmedic.collectors.measure.models import Faithfulness, Reading, View
 from quantmedic.collectors.measure.plan import feature_of
 from quantmedic.collectors.pair.feed import feed_of
 from quantmedic.collectors.pair.graph import Tap
@@ -60,7 +60,7 @@ class _Group:
         taps, beside = [pair.tap for pair in pairs.values()], list(others)
         feed = feed_of(first, models.quantized)
         seen = ObservedModel(models.quantized, taps, feed, threads, plain, [pair.tap for pair in beside])
-        self.observed = Faithfulness(seen.plain, seen.simulated, seen.difference)
+        self.observed = seen.observed
         self.model, self._session = seen.model, seen.session
         numbers = list(pairs)
         self.taps: dict[int, Tap] = {numbers[k]: seen.read[k] for k in seen.taps}
@@ -105,7 +105,6 @@ class OnnxView(View):
     ) -> None:
         """Open the sessions; ``groups`` hold the numbers of the pairs that are shown together, else all are."""
         self._models, self.pairs = models, dict(pairs)
-        self._feature = feature_of(models.float_graph)
         self._groups: list[_Group] = []
         for numbers in groups if len(groups) > 1 else [list(pairs)]:
             own, others = {number: pairs[number] for number in numbers}, pairs.values() if len(groups) > 1 else ()
@@ -136,17 +135,8 @@ class OnnxView(View):
         grouped = GroupedReading(lambda k: self._groups[k].read_tensors(batch), self._numbers, self.pairs)
         return grouped.reading(list(self.taps))
 
-    def floats_again(self, batch: Batch) -> list[Array]:
-        """Outputs of the float model in one more run."""
+    def read_floats(self, batch: Batch, names: Sequence[str]) -> list[Array]:
+        """These tensors in one run of the float model alone."""
         graph = self._models.float_graph
-        wanted = [name for name in graph.outputs if name not in graph.inputs]
         # A session that is asked for nothing gives everything.
-        return run(self._floats.session, wanted, feed_of(batch, graph), graph.path) if wanted else []
-
-    def flipped_features(self, batch: Batch, name: str, axis: int) -> Array:
-        """The feature tensor of the float model where the channels of one input are reversed."""
-        assert self._feature is not None
-        graph = self._models.float_graph
-        feed = feed_of(flip_channels(batch, name, axis), graph)
-        (features,) = run(self._floats.session, [self._feature], feed, graph.path)
-        return features
+        return run(self._floats.session, names, feed_of(batch, graph), graph.path) if names else []

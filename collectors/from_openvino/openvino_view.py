@@ -1,6 +1,6 @@
 """Both OpenVINO models with some of their tensors exposed."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +10,7 @@ from quantmedic.collectors.from_openvino.exposing import Exposed, find_exposable
 from quantmedic.collectors.from_openvino.openvino_graph import OpenVINOGraph
 from quantmedic.collectors.from_openvino.openvino_session import Sessions
 from quantmedic.collectors.from_openvino.openvino_site import Place
-from quantmedic.collectors.measure.models import Faithfulness, Reading, View, flip_channels
+from quantmedic.collectors.measure.models import Faithfulness, Reading, View
 from quantmedic.collectors.measure.plan import feature_of
 from quantmedic.collectors.pair.graph import Tap
 from quantmedic.collectors.pair.match import Match
@@ -62,7 +62,7 @@ class OpenVINOView(View):
     def faithful(self) -> list[int]:
         """Numbers of the taps that show what is deployed: inputs, and what the copy shows that computes the same."""
         if not self.observed.simulated:
-            return self.observed.faithful(self.taps)
+            return list(self.taps)
         places, same = self._quantized.places, set(self._exposed.same)
         return [n for n, tap in self.taps.items() if tap.tensor in self._quantized.inputs or places[tap.tensor] in same]
 
@@ -79,10 +79,8 @@ class OpenVINOView(View):
             shown |= self._sessions.session(graph, self._threads, places).run(fed)[1]
         inputs = dict(zip(graph.inputs, fed, strict=True))
         codes = {number: self._codes(tap, shown, inputs) for number, tap in self.taps.items()}
-        own = self._run(self._float, batch)
-        # The copy that shows the tensors may round the outputs a little otherwise.
-        floats = self._floats(batch, {pair.twin for pair in self.pairs.values()})
-        floats |= dict(zip(self._float.outputs, own, strict=True))
+        floats = self._floats(batch)
+        own = [floats[name] for name in self._float.outputs]
         return Reading(floats, codes, (self._match_outputs(own, 0), self._match_outputs(self._run(graph, batch), 1)))
 
     def _codes(self, tap: Tap, shown: Mapping[Place, Array], inputs: Mapping[str, Array]) -> Array:
@@ -97,16 +95,19 @@ class OpenVINOView(View):
         kind = np.dtype(f"{'' if decoder.signed else 'u'}int{max(decoder.bits, 8)}")
         return decoder.encode(np.asarray(values, np.float32)).astype(kind)
 
-    def _floats(self, batch: Batch, names: Iterable[str]) -> dict[str, Array]:
-        """Tensors of the float model by name, its inputs too."""
+    def _floats(self, batch: Batch) -> dict[str, Array]:
+        """Tensors of the float model by name, its inputs and outputs too."""
         graph = self._float
+        names = {pair.twin for pair in self.pairs.values()}
         wanted = sorted({*names, *([self._feature] if self._feature else []), *graph.outputs} - {*graph.inputs})
         at = {name: graph.places[graph.shown_by(name)] for name in wanted}
         places = sorted({*at.values()})
         fed = graph.feed(batch)
         shown = self._sessions.session(graph, self._threads, places).run(fed)[1]
         found = {name: graph.values_of(name, shown[place]) for name, place in at.items()}
-        return found | dict(zip(graph.inputs, fed, strict=True))
+        found |= dict(zip(graph.inputs, fed, strict=True))
+        # The copy that shows the tensors may round the outputs a little otherwise.
+        return found | dict(zip(graph.outputs, self._run(graph, batch), strict=True))
 
     def _run(self, graph: OpenVINOGraph, batch: Batch) -> list[Array]:
         """Outputs of a model as it is."""
@@ -115,13 +116,7 @@ class OpenVINOView(View):
     def _match_outputs(self, outputs: Sequence[Array], side: int) -> list[Array]:
         return [np.asarray(outputs[pair[side]], np.float32) for pair in self._match.outputs]
 
-    def floats_again(self, batch: Batch) -> list[Array]:
-        """Outputs of the float model in one more run."""
-        found = zip(self._float.outputs, self._run(self._float, batch), strict=True)
-        return [array for name, array in found if name not in self._float.inputs]
-
-    def flipped_features(self, batch: Batch, name: str, axis: int) -> Array:
-        """The feature tensor of the float model where the channels of one input are reversed."""
-        assert self._feature is not None
-        twins = {pair.twin for pair in self.pairs.values()}
-        return self._floats(flip_channels(batch, name, axis), twins)[self._feature]
+    def read_floats(self, batch: Batch, names: Sequence[str]) -> list[Array]:
+        """These tensors in one run of the float model alone."""
+        found = self._floats(batch)
+        return [found[name] for name in names]

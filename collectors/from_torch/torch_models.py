@@ -33,7 +33,7 @@ from quantmedic.collectors.from_torch.twins import settle_twins
 from quantmedic.collectors.measure.front_end import GivenData
 from quantmedic.collectors.measure.latency import Profile, latency_facts
 from quantmedic.collectors.measure.memory import GroupedReading, in_groups
-from quantmedic.collectors.measure.models import Description, Faithfulness, Kernel, Reading, View, flip_channels
+from quantmedic.collectors.measure.models import Description, Faithfulness, Kernel, Reading, View
 from quantmedic.collectors.measure.plan import feature_of
 from quantmedic.collectors.pair.graph import Operator, Tap
 from quantmedic.collectors.pair.likeness import refuse_other_weights
@@ -117,18 +117,11 @@ class TorchView(View):
         sides = {number: [side or batch.samples for side in shapes[p.twin]] for number, p in self.pairs.items()}
         return in_groups({number: _BYTES * math.prod(own) for number, own in sides.items()}, self._models.memory)
 
-    def floats_again(self, batch: Batch) -> list[Array]:
-        """Outputs of the float model in one more run."""
-        graph = self._models.float_graph
-        found = zip(graph.outputs, self._models.run_float(batch, None), strict=True)
-        return [to_array(tensor) for name, tensor in found if name not in graph.inputs]
-
-    def flipped_features(self, batch: Batch, name: str, axis: int) -> Array:
-        """The feature tensor of the float model where the channels of one input are reversed."""
-        assert self._feature is not None
-        capture = self._capture(self._models.float_graph, [self._feature], "float model")
-        self._models.run_float(flip_channels(batch, name, axis), capture)
-        return capture.found[self._feature]
+    def read_floats(self, batch: Batch, names: Sequence[str]) -> list[Array]:
+        """These tensors in one run of the float module alone."""
+        capture = self._capture(self._models.float_graph, names, "float model")
+        self._models.run_float(batch, capture)
+        return [capture.found[name] for name in names]
 
     @staticmethod
     def _capture(graph: TorchGraph, names: Iterable[str], what: str) -> Capture:
@@ -168,13 +161,6 @@ def describe_modules(models: TorchPair) -> Description:
         # Integer kernels keep their attributes to themselves.
         attributes_of_twins=True,
     )
-
-
-def kernels_of_module(graph: TorchGraph) -> dict[str, Kernel]:
-    """How each tensor is computed; empty for a fake-quantized module, since the device is not known."""
-    if not graph.integer:
-        return {}
-    return {name: Kernel.INTEGER if name in graph.integer else Kernel.FLOAT for name in graph.producers}
 
 
 def _is_training(part: torch.nn.Module) -> bool:
@@ -248,7 +234,9 @@ class TorchModels(TorchPair):
 
     def kernels(self, threads: int) -> dict[str, Kernel]:
         """How each tensor is computed; empty for fake-quantized modules, of which nobody knows what a device runs."""
-        return kernels_of_module(self.quantized)
+        graph = self.quantized
+        names = graph.producers if graph.integer else ()
+        return {name: Kernel.INTEGER if name in graph.integer else Kernel.FLOAT for name in names}
 
     def editable(self) -> "TorchModels":
         """These models: remedies are carried out while the module runs."""

@@ -8,15 +8,16 @@ networks of many kinds and is counted generously (``WORK``, ``FIXED``, ``WEIGHTS
 import ctypes
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.collectors.data.datasets import Dataset
+from quantmedic.collectors.data.rows import OnDemand
 from quantmedic.collectors.measure.collect_pair import batch_size_for
 from quantmedic.collectors.measure.host import free_memory, resident_memory
 from quantmedic.collectors.measure.models import Models, Reading
@@ -27,7 +28,6 @@ from quantmedic.engine.case.facts import Role
 from quantmedic.engine.errors import ModelError
 
 Array = NDArray[np.generic]
-K = TypeVar("K")
 #: Share of the free memory that a run takes at most where nothing else is asked.
 DEFAULT_SHARE = 0.25
 #: What is taken for free where the system does not tell.
@@ -204,14 +204,12 @@ class Setting(NamedTuple):
     """What a bound allows.
 
     Attributes:
-        batch: Samples of a batch.
         lanes: Batches side by side.
         tensors: Bytes of tensors that are observed at a time; None for all.
         saved: Memory has to go back to the system at once.
         needed: Bytes that all of this takes at most.
     """
 
-    batch: int
     lanes: int
     tensors: int | None
     saved: bool
@@ -229,17 +227,17 @@ def settle_memory(need: Need, left: int, reserve: int, batch: int, first: int, l
         first: Samples of the first batch, which is looked at by itself.
         lanes: Batches side by side at most.
     """
-    whole = need.of(max(batch, first))
+    samples = max(batch, first)
+    whole = need.of(samples)
     if AMPLE * lanes * whole + 2 * reserve + AMPLE_BYTES <= left:
-        return Setting(batch, lanes, None, False, lanes * whole + reserve)
+        return Setting(lanes, None, False, lanes * whole + reserve)
     fitting = (left - reserve) // max(whole, 1)
     if fitting >= 1:
         lanes = min(lanes, fitting)
-        return Setting(batch, lanes, None, True, lanes * whole + reserve)
-    samples = max(batch, first)
+        return Setting(lanes, None, True, lanes * whole + reserve)
     least = max(samples * need.largest, -(-samples * need.tensors // MAX_GROUPS))
     tensors = max(left - reserve - need.of(samples, 0), least)
-    return Setting(batch, 1, tensors, True, need.of(samples, tensors) + reserve)
+    return Setting(1, tensors, True, need.of(samples, tensors) + reserve)
 
 
 def in_groups(sizes: Mapping[int, int], limit: int | None) -> list[list[int]]:
@@ -278,7 +276,7 @@ class GroupedReading:
     def reading(self, codes: Sequence[int]) -> Reading:
         """All pairs, of which these show codes; not kept here, for a circle of references would outlive the batch."""
         floats = (*self._number, *self._now.floats)
-        return Reading(_Lookup(self._float, floats), _Lookup(self._code, codes), self._now.outputs)
+        return Reading(OnDemand(self._float, floats), OnDemand(self._code, codes), self._now.outputs)
 
     def _float(self, name: str) -> Array:
         if name not in self._now.floats:
@@ -293,24 +291,6 @@ class GroupedReading:
         if group != self._held:
             self._now = Reading({}, {}, ([], []))  # the memory of one group is free before the next is read
             self._now, self._held = self._read_group(group), group
-
-
-class _Lookup(Mapping[K, Array]):
-    """A mapping of which every value is looked up when it is asked for."""
-
-    def __init__(self, find: Callable[[K], Array], keys: Sequence[K]) -> None:
-        self._find, self._keys = find, dict.fromkeys(keys)
-
-    def __getitem__(self, key: K) -> Array:
-        if key not in self._keys:
-            raise KeyError(key)
-        return self._find(key)
-
-    def __iter__(self) -> Iterator[K]:
-        return iter(self._keys)
-
-    def __len__(self) -> int:
-        return len(self._keys)
 
 
 def heed_memory(models: Models, datasets: Mapping[Role, Dataset], options: Options, asked: int | None) -> Options:

@@ -11,7 +11,7 @@ holds everywhere:
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.data.model_inputs import InputSpec
-from quantmedic.collectors.data.rows import Rows, row_of
+from quantmedic.collectors.data.rows import OnDemand, row_of
 from quantmedic.collectors.measure.latency import Profile
 from quantmedic.collectors.measure.outputs import output_difference
 from quantmedic.collectors.pair.feed import input_specs
@@ -79,7 +79,8 @@ class Reading:
     def with_rows(self) -> "Reading":
         """The same with an axis for the samples, where squeezing took that of a single one too."""
         outputs = ([row_of(x) for x in self.outputs[0]], [row_of(x) for x in self.outputs[1]])
-        return Reading(Rows(self.floats), Rows(self.codes), outputs)
+        floats = OnDemand(lambda name: row_of(self.floats[name]), self.floats)
+        return Reading(floats, OnDemand(lambda number: row_of(self.codes[number]), self.codes), outputs)
 
 
 @dataclass(frozen=True)
@@ -118,10 +119,6 @@ class Faithfulness:
         simulated, difference = self.simulated or other.simulated, max(self.difference, other.difference)
         return Faithfulness(self.plain, simulated, difference)
 
-    def faithful(self, taps: Iterable[int]) -> list[int]:
-        """Of taps that one model shows, those that show what is deployed: all, or none."""
-        return [] if self.simulated else list(taps)
-
 
 class View(ABC):
     """Both models with numbered pairs of tensors exposed.
@@ -139,7 +136,7 @@ class View(ABC):
     @property
     def faithful(self) -> list[int]:
         """Numbers of the taps that are read of what computes as the deployed model does."""
-        return self.observed.faithful(self.taps)
+        return [] if self.observed.simulated else list(self.taps)
 
     def renumber(self, numbers: Sequence[int]) -> None:
         """Keep only the pairs of these numbers and count them from 0, in this order."""
@@ -155,16 +152,12 @@ class View(ABC):
         """
 
     @abstractmethod
-    def floats_again(self, batch: Batch) -> list[Array]:
-        """Outputs of the float model in one more run, in its order; outputs that are inputs are left out.
+    def read_floats(self, batch: Batch, names: Sequence[str]) -> list[Array]:
+        """Run the float model alone.
 
-        Raises:
-            ModelError: The model fails on this batch.
-        """
-
-    @abstractmethod
-    def flipped_features(self, batch: Batch, name: str, axis: int) -> Array:
-        """The feature tensor (``feature_of``) of the float model with the channels ``axis`` of input ``name`` reversed.
+        Args:
+            batch: The samples.
+            names: Outputs that are no inputs, or its feature tensor (``feature_of``).
 
         Raises:
             ModelError: The model fails on this batch.

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.measure.lanes import Lane
-from quantmedic.collectors.measure.models import Models, View
+from quantmedic.collectors.measure.models import Models, View, flip_channels
 from quantmedic.collectors.measure.options import Options
 from quantmedic.collectors.measure.outputs import Outputs, output_difference
 from quantmedic.collectors.measure.plan import Plan, fixed_grid, per_channel, settle
@@ -47,10 +47,11 @@ class Observer:
         self.plan: Plan = settle(models, first, reading.floats, reading.codes)
         self.outputs = Outputs(models, self.plan.joints, classes=classes)
         graph = models.float_graph
-        floats = [reading.floats[name] for name in graph.outputs if name not in graph.inputs]
+        names = [name for name in graph.outputs if name not in graph.inputs]
+        floats = [reading.floats[name] for name in names]
         self.kernels = models.kernel_facts(first, reading, options.session_threads)
         del reading  # a run more needs room
-        self.rerun_difference = output_difference(floats, view.floats_again(first))
+        self.rerun_difference = output_difference(floats, view.read_floats(first, names))
         view.renumber([tensor.number for tensor in self.plan.tensors])
         self._use(view)
 
@@ -207,4 +208,4 @@ class Observer:
         plan = self.plan
         if plan.feature is None or plan.image is None or not plan.image[1] or plan.input_channels != 3:
             return None
-        return self._view.flipped_features(batch, *plan.image)
+        return self._view.read_floats(flip_channels(batch, *plan.image), [plan.feature])[0]

@@ -100,10 +100,10 @@ def test_simulation_is_admitted_where_most_taps_are_at_fault(deep):
     if not taps:
         pytest.skip("on this machine no single tap changes the outputs")
     observed = ObservedModel(graph, taps, batch, 1)
-    assert observed.simulated
+    assert observed.observed.simulated
     assert observed.taps == list(range(len(taps)))
     simulated = observed.session.run(["scores"], batch)[0]
-    assert observed.difference == pytest.approx(np.abs(simulated - plain).max() / np.abs(plain).max())
+    assert observed.observed.difference == pytest.approx(np.abs(simulated - plain).max() / np.abs(plain).max())
 
 
 def changes(graph: Graph, tap: Tap, batch: dict[str, np.ndarray], plain: np.ndarray) -> bool:
@@ -120,7 +120,7 @@ def test_integer_kernels_stay_whatever_the_type_of_the_codes(activation, tmp_pat
     before, after = kernels(graph.model, tmp_path), kernels(expose(observed.model, names), tmp_path)
     assert before["QLinearConv"] > 0
     assert (after["QLinearConv"], after["Conv"]) == (before["QLinearConv"], before["Conv"])
-    assert observed.difference == 0
+    assert observed.observed.difference == 0
 
 
 def test_codes_with_two_readers_stay_signed():

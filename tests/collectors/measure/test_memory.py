@@ -31,9 +31,9 @@ def as_before(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_lanes_go_first_then_groups_of_tensors_as_many_as_sessions_can_be_opened_for() -> None:
     small, large, one = Need(10 * MB, MB), Need(100 * MB, 5 * MB), Need(10 * MB, MB).of(2)
     found = settle_memory(small, 8 << 30, 100 * MB, 16, 16, 4)
-    assert (found.batch, found.lanes, found.tensors, found.saved) == (16, 4, None, False)
+    assert (found.lanes, found.tensors, found.saved) == (4, None, False)
     found = settle_memory(small, 100 * MB + 3 * one, 100 * MB, 2, 2, 8)
-    assert (found.batch, found.lanes, found.tensors, found.saved) == (2, 3, None, True)
+    assert (found.lanes, found.tensors, found.saved) == (3, None, True)
     assert found.needed <= 100 * MB + 3 * one
     found = settle_memory(large, 100 * MB + large.of(1) - MB, 100 * MB, 1, 1, 8)
     assert (found.lanes, found.tensors, found.needed) == (1, 99 * MB, 100 * MB + large.of(1) - MB)

@@ -4,7 +4,7 @@ Its entry point stands in ``quantmedic_toy-1.0.dist-info`` beside this package, 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import ClassVar
@@ -27,7 +27,6 @@ from quantmedic.collectors.measure.models import (
     SimulatedNetwork,
     View,
 )
-from quantmedic.collectors.measure.plan import feature_of
 from quantmedic.collectors.pair.constants import Constant
 from quantmedic.collectors.pair.graph import Attributes, Graph, Node, Operator, Tap, TensorSpec, consumers_of
 from quantmedic.collectors.pair.quantizer import Quantizer
@@ -104,14 +103,9 @@ class ToyView(View):
         codes = {number: seen[tap.tensor] for number, tap in self.taps.items()}
         return Reading(floats, codes, ([floats[end]], [seen[end]]))
 
-    def floats_again(self, batch: Batch) -> list[Array]:
-        return list(self.read_tensors(batch).outputs[0])
-
-    def flipped_features(self, batch: Batch, name: str, axis: int) -> Array:
-        feature = feature_of(self._models.float_graph)
-        assert feature is not None
-        flipped = replace(batch, inputs={name: np.flip(batch.inputs[name], axis)})
-        return self.read_tensors(flipped).floats[feature]
+    def read_floats(self, batch: Batch, names: Sequence[str]) -> list[Array]:
+        floats = self.read_tensors(batch).floats
+        return [floats[name] for name in names]
 
 
 @dataclass
