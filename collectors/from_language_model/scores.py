@@ -193,7 +193,9 @@ class Scores:
     def of_plain(cls, values: Mapping[str, list[Any]]) -> "Scores":
         """From what ``plain`` has given."""
         tuples = {name: tuple(values[name]) for name in ("starts", "by_place")}
-        return cls(**{name: np.array(own, np.float64) for name, own in values.items() if name not in tuples}, **tuples)
+        arrays = {name: np.array(own, np.float64) for name, own in values.items() if name not in tuples}
+        fields: dict[str, Any] = arrays | tuples
+        return cls(**fields)
 
     def plain(self) -> dict[str, list[Any]]:
         """All values by name, as JSON takes them."""

@@ -53,7 +53,7 @@ def measure_slice(job: Job, role: Role, number: int, target: str | None) -> Stor
     if target is not None and Path(target).exists():
         return target
     with _borrow(_open_slices, job) as run:
-        return store_case(run.measure(role, number), target)
+        return store_case(run.measure_slice(role, number), target)
 
 
 def merge_cases(parts: Sequence[StoredCase | QuantmedicError], target: str | None) -> StoredCase:
