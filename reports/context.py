@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from quantmedic.engine.case.facts import DatasetFacts, FloatFacts
+from quantmedic.engine.contract.check_report import CheckReport
 from quantmedic.engine.contract.diagnosis import AdvicePlace, Diagnosis
 from quantmedic.engine.metrics.labels import FAULT_WORDS
 from quantmedic.reports.blocks import Block, Bullets, Inline, Paragraph, Section, Span
@@ -17,7 +18,7 @@ from quantmedic.reports.sections.data_sets import data_section
 from quantmedic.reports.sections.drop import Drop, metric_drop
 from quantmedic.reports.sections.error_charts import errors_section, outliers_section
 from quantmedic.reports.sections.first_step import FirstStep, first_step, step_links
-from quantmedic.reports.sections.gate import GateBox, gate_box, gate_section
+from quantmedic.reports.sections.gate import LOOKS, gate_section
 from quantmedic.reports.sections.harm import (
     UNUSED,
     AssumedGroup,
@@ -123,7 +124,7 @@ class ReportContext:
     judged_alone: Annotated[str, "what alone was judged where nothing was run; empty where data were given"]
     opening: Annotated[tuple[Section, ...], "what stands before all else: the gate, and how quantization failed"]
     sized: Annotated[bool, "the size of a drop sets the order of the general pages"]
-    gate: Annotated[GateBox | None, "verdict of the gate and what it rests on; None where none was asked for"]
+    gate: Annotated[Span | None, "verdict of the gate, leading to what it rests on; None where none was asked for"]
     drop: Annotated[Drop | None, "task metric and drop; None where it was not measured"]
     language: Annotated[LanguageBox | None, "how language models differ on texts; None where none were run"]
     strength_text: Annotated[str, "how sure the drop is, as a sentence"]
@@ -171,7 +172,7 @@ def build_context(diagnosis: Diagnosis, manuals: Mapping[str, str], samples: Sam
         judged_alone=judged_alone(diagnosis),
         opening=tuple(filter(None, [gate_section(diagnosis), _failure_section(diagnosis)])),
         sized=not float_alone(diagnosis),
-        gate=gate_box(diagnosis),
+        gate=_gate_span(diagnosis.check),
         drop=metric_drop(diagnosis.metrics),
         language=language_box(diagnosis),
         strength_text=_strength_text(diagnosis),
@@ -212,6 +213,10 @@ def _parts(diagnosis: Diagnosis, manuals: Mapping[str, str], samples: Samples | 
     yield not_judged_section(diagnosis, manuals)
     yield passed_section(diagnosis, manuals)
     yield run_section(diagnosis)
+
+
+def _gate_span(check: CheckReport | None) -> Span | None:
+    return Span(check.verdict, f"gate-word gate-{LOOKS[check.verdict]}", "#gate") if check is not None else None
 
 
 def page_title(code: str, text: str) -> str:

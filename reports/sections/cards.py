@@ -134,6 +134,11 @@ class Gain:
     judged: Annotated[str, "proven, and on how many samples, or why not; empty where that is not known"] = ""
     look: Annotated[str, "how it is drawn: measured, unproven or predicted"] = "predicted"
 
+    @property
+    def said(self) -> str:
+        """What something brings, how that is known, and how sure."""
+        return f"{self.kind} {self.text}{f', {self.judged}' if self.judged else ''}"
+
 
 @dataclass(frozen=True)
 class CauseCard:

@@ -1,8 +1,8 @@
 """The gate as text: every line that its verdict rests on, for console, page, Markdown and comment."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated
 
 from quantmedic.engine.contract.causes import CauseReport, RuleNote
 from quantmedic.engine.contract.check_report import (
@@ -15,6 +15,7 @@ from quantmedic.engine.contract.check_report import (
     GateLine,
     GateStatus,
     GateWord,
+    GoneFinding,
 )
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.errors import QuantmedicError
@@ -65,87 +66,6 @@ CARE: tuple[ExemptionStatus, ...] = ("expires-soon", "expired", "unused")
 
 
 @dataclass(frozen=True)
-class GateRow:
-    """One gate."""
-
-    status: Annotated[str, "pass, fail, undecided, anomalous or not-judged"]
-    word: Annotated[str, "the same in at most four letters: pass, fail, open, odd or skip"]
-    label: Annotated[str, "the same as it stands in tables: not judged instead of skip"]
-    mark: Annotated[str, "the same as a sign"]
-    kind: Annotated[str, "accuracy, agreement, sqnr, data, comparison, loss, findings, coverage, gain or exemptions"]
-    name: Annotated[str, "name of the gate"]
-    message: Annotated[str, "figure, interval and limit, or why it was not judged"]
-    figures: Annotated[bool, "value and limit are known: they say what the message says"]
-    value: Annotated[str, "what was measured, with its unit"]
-    interval: Annotated[str, "both ends of its interval; empty where it has none"]
-    confidence: Annotated[str, "coverage of the interval as percent; empty where it has none"]
-    limit: Annotated[str, "what the policy allows, with its unit; empty where that is no number"]
-    samples: Annotated[str, "samples that were measured; empty where it is not about samples"]
-    needed: Annotated[str, "samples that would decide, as the message says too; empty where the gate is decided"]
-    mcnemar: Annotated[str, "p of McNemar's test, which is not used; empty where it was not computed"]
-
-
-@dataclass(frozen=True)
-class FoundRow:
-    """One finding as the gate sees it."""
-
-    rule: Annotated[str, "code of the rule"]
-    name: Annotated[str, "name of the rule"]
-    severity: Annotated[str, "high, medium, low or info"]
-    subject: Annotated[str, "layer, tensor, data set, output or model"]
-    figure: Annotated[str, "headline fact against its threshold, or what was found where no number was compared"]
-    before: Annotated[str, "the same against the baseline: new, worse or known; empty where there is none"]
-    gated: Annotated[bool, "counts against the policy"]
-    standing: Annotated[str, "why it does not count: exempted, known or left out by fail_on; empty where it counts"]
-    exempted: Annotated[str, "reason of its exemption, and until when; empty where none covers it"]
-
-
-@dataclass(frozen=True)
-class ExemptionRow:
-    """One exemption of the policy."""
-
-    rule: Annotated[str, "rule that it is for, as the policy names it"]
-    layers: Annotated[str, "patterns of the layers that it is for"]
-    reason: Annotated[str, "why it is there"]
-    expires: Annotated[str, "last day on which it is in force, or never"]
-    covers: Annotated[str, "findings that it covers, or would cover"]
-    care: Annotated[bool, "somebody should look at it"]
-    state: Annotated[str, "in force, or what is the matter with it"]
-
-
-@dataclass(frozen=True)
-class BaselineBox:
-    """What became of the baseline."""
-
-    origin: Annotated[str, "file name"]
-    text: Annotated[str, "known, new, worse and gone findings, counted"]
-    gone: Annotated[tuple[str, ...], "findings that are no longer there: 'W003 features.9.conv'"]
-    not_judged: Annotated[tuple[str, ...], "findings that could not be judged this time"]
-    prune: Annotated[str, "command that removes what is gone; empty where nothing is"]
-
-
-@dataclass(frozen=True)
-class GateBox:
-    """The verdict of ``quantmedic check``, and every line that it rests on."""
-
-    verdict: Annotated[str, "ACCEPT, REGRESSION, INSUFFICIENT_DATA or ANOMALOUS"]
-    look: Annotated[str, "how it is drawn: healthy, degraded or not-comparable"]
-    summary: Annotated[str, "what it rests on, in half a sentence"]
-    exit_text: Annotated[str, "exit code of the check, and who set it to 0 where somebody did"]
-    lenient: Annotated[bool, "the exit code is 0 although the verdict has another"]
-    model: Annotated[str, "file name of the quantized model"]
-    policy: Annotated[str, "policy file; empty where the defaults were used"]
-    static: Annotated[str, "what a check without data leaves out; empty where data was used"]
-    gates: Annotated[tuple[GateRow, ...], "every gate, in the order of the policy"]
-    unbudgeted: Annotated[bool, "the task metric dropped for certain, and no budget says by how much it may"]
-    counted: Annotated[tuple[FoundRow, ...], "findings that count against the policy, gravest first"]
-    others: Annotated[tuple[FoundRow, ...], "findings that do not count"]
-    others_text: Annotated[str, "the same counted by reason; empty where there are none"]
-    exemptions: Annotated[tuple[ExemptionRow, ...], "exemptions of the policy"]
-    baseline: Annotated[BaselineBox | None, "what became of the baseline; None where none was given"]
-
-
-@dataclass(frozen=True)
 class Exempted:
     """What the policy exempts of one cause."""
 
@@ -167,146 +87,137 @@ def check_of(diagnosis: Diagnosis) -> CheckReport:
     return diagnosis.check
 
 
-def gate_box(diagnosis: Diagnosis) -> GateBox | None:
-    """The gate as text; None where no check was made."""
-    return gate_of(diagnosis) if diagnosis.check is not None else None
-
-
-def gate_of(diagnosis: Diagnosis) -> GateBox:
-    """The gate as text.
-
-    Raises:
-        QuantmedicError: The diagnosis was made without a gate.
-    """
-    check = check_of(diagnosis)
-    found = [(finding, _finding_row(finding, check)) for finding in check.findings]
-    others = tuple(row for finding, row in found if not finding.gated)
-    return GateBox(
-        verdict=check.verdict,
-        look=LOOKS[check.verdict],
-        summary=f"{_verdict_summary(check)}{', judged without data' if check.static else ''}",
-        exit_text=_exit_text(check),
-        lenient=_is_lenient(check),
-        model=name(check.model),
-        policy=name(check.policy) if check.policy is not None else "",
-        static=_static_text(diagnosis.not_judged) if check.static else "",
-        gates=tuple(_gate_row(gate) for gate in check.gates),
-        unbudgeted=diagnosis.evidence_strength.statement == "proven" and all(g.kind != "accuracy" for g in check.gates),
-        counted=tuple(row for finding, row in found if finding.gated),
-        others=others,
-        others_text=_others_text([row.standing.partition(",")[0] for row in others]),
-        exemptions=tuple(_exemption_row(use) for use in check.exemptions),
-        baseline=_baseline_box(check.baseline) if check.baseline is not None else None,
-    )
-
-
 def gate_section(diagnosis: Diagnosis) -> Section | None:
     """The gate, and every line that its verdict rests on; None where no check was made."""
-    if diagnosis.check is None:
+    check = diagnosis.check
+    if check is None:
         return None
-    box = gate_of(diagnosis)
-    policy = ["Policy ", Span(box.policy, "name"), "."] if box.policy else ["No policy file: the defaults apply."]
-    static = [f" Static: {box.static}."] if box.static else []
-    lead = [f"{capital(box.summary)}. {capital(box.exit_text)}. ", *policy, *static]
-    blocks: list[Block] = [Paragraph(lead, "lead"), _gate_table(box)]
-    if box.counted:
-        blocks += [Heading("findings that count"), _found_table("Findings that count", box.counted[:COUNTED_SHOWN])]
-        if rest := box.counted[COUNTED_SHOWN:]:
-            blocks.append(Details(f"{len(rest)} more", _found_blocks("More findings that count", rest)))
-    if box.others:
-        title = f"Findings that do not count: {box.others_text}"
-        blocks.append(Details(title, _found_blocks("Findings that do not count", box.others)))
-    if box.exemptions:
-        blocks += [Heading("exemptions"), _exemption_table(box.exemptions)]
-    blocks += _baseline_blocks(box.baseline) if box.baseline is not None else []
-    verdict = Span(box.verdict.replace("_", " "), f"verdict verdict-{box.look}")
+    policy = (
+        ["Policy ", Span(name(check.policy), "name"), "."] if check.policy else ["No policy file: the defaults apply."]
+    )
+    static = [f" Static: {static_text(diagnosis.not_judged)}."] if check.static else []
+    lead = [f"{capital(verdict_summary(check))}. {capital(exit_text(check))}. ", *policy, *static]
+    blocks: list[Block] = [Paragraph(lead, "lead"), _gate_table(check.gates), *_finding_blocks(check)]
+    if check.exemptions:
+        blocks += [Heading("exemptions"), _exemption_table(check.exemptions)]
+    blocks += _baseline_blocks(check.baseline) if check.baseline is not None else []
+    verdict = Span(check.verdict.replace("_", " "), f"verdict verdict-{LOOKS[check.verdict]}")
     return Section("gate", ["Gate: ", verdict], "Gate", blocks)
 
 
-def _gate_table(box: GateBox) -> Table:
+def _gate_table(gates: Sequence[GateLine]) -> Table:
     return make_table(
         "Gates",
-        box.gates,
+        gates,
         [
-            (
-                Column("gate", "tight"),
-                lambda row: [Span(f"{row.mark} {row.label}", f"status status-{row.status}"), f" {row.name}"],
-            ),
-            (Column("measured", "num"), lambda row: row.value if row.figures else ""),
-            (Column("limit"), lambda row: row.limit if row.figures else capital(row.message)),
+            (Column("gate", "tight"), _gate_text),
+            (Column("measured", "num"), lambda gate: _gate_figure(gate.value, gate.unit) if _has_figures(gate) else ""),
+            (Column("limit"), _limit_text),
             (Column("interval"), _interval_text),
-            (Column("samples"), lambda row: [row.samples, Span(row.needed, "note")]),
+            (Column("samples"), lambda gate: [samples_text(gate), Span(_samples_needed(gate), "note")]),
         ],
         "gates",
     )
 
 
-def _gate_text(row: GateRow) -> Inline:
-    return [Span(f"{row.mark} {row.label}", f"status status-{row.status}"), f" {row.name}"]
+def _gate_text(gate: GateLine) -> Inline:
+    mark = f"{MARKS[gate.status]} {status_label(gate.status)}"
+    return [Span(mark, f"status status-{gate.status}"), f" {name(gate.name)}"]
 
 
-def _interval_text(row: GateRow) -> Inline:
-    if not row.figures:
+def _has_figures(gate: GateLine) -> bool:
+    """Value and limit are known: they say what the message says."""
+    return gate.value is not None and gate.limit is not None
+
+
+def _limit_text(gate: GateLine) -> str:
+    if not _has_figures(gate):
+        return capital(message_text(gate))
+    return f"{'at most' if gate.kind in UPPER else 'at least'} {_gate_figure(gate.limit, gate.unit)}"
+
+
+def _interval_text(gate: GateLine) -> Inline:
+    if not _has_figures(gate) or (gate.low is None and gate.high is None and gate.mcnemar_p is None):
         return ""
-    confidence = Span(f" ({row.confidence})" if row.confidence else "", "muted")
-    mcnemar = Span(f"McNemar p {row.mcnemar}, not used" if row.mcnemar else "", "note")
-    return [Span(row.interval, "tight"), confidence, mcnemar]
+    ends = " … ".join(_gate_figure(end, gate.unit, bare=True) for end in (gate.low, gate.high))
+    confidence, mcnemar = confidence_text(gate), mcnemar_text(gate)
+    return [
+        Span(ends if gate.low is not None or gate.high is not None else "", "tight"),
+        Span(f" ({confidence})" if confidence else "", "muted"),
+        Span(f"McNemar p {mcnemar}, not used" if mcnemar else "", "note"),
+    ]
 
 
-def _found_blocks(label: str, rows: Sequence[FoundRow]) -> list[Block]:
+def _finding_blocks(check: CheckReport) -> Iterator[Block]:
+    counted, others = split_findings(check)
+    if counted:
+        yield Heading("findings that count")
+        yield _found_table("Findings that count", counted[:COUNTED_SHOWN], check)
+    if rest := counted[COUNTED_SHOWN:]:
+        yield Details(f"{len(rest)} more", _found_blocks("More findings that count", rest, check))
+    if others:
+        title = f"Findings that do not count: {others_text(check)}"
+        yield Details(title, _found_blocks("Findings that do not count", others, check))
+
+
+def _found_blocks(label: str, findings: Sequence[CheckedFinding], check: CheckReport) -> list[Block]:
     """Findings, and how many more there are."""
-    left = len(rows) - FOUND_SHOWN
+    left = len(findings) - FOUND_SHOWN
     more = [Paragraph(f"report.json holds {left} more.", "muted")] if left > 0 else []
-    return [_found_table(label, rows[:FOUND_SHOWN]), *more]
+    return [_found_table(label, findings[:FOUND_SHOWN], check), *more]
 
 
-def _found_table(label: str, rows: Sequence[FoundRow]) -> Table:
+def _found_table(label: str, findings: Sequence[CheckedFinding], check: CheckReport) -> Table:
     """What is exempted is struck through."""
 
-    def mark(row: FoundRow, look: str = "") -> str:
-        return "struck" if row.exempted else look
+    def mark(finding: CheckedFinding, look: str = "") -> str:
+        return "struck" if finding.exemption is not None else look
+
+    def standing(finding: CheckedFinding) -> Inline:
+        text = standing_text(finding, check) or "no baseline"
+        return [capital(text), Span(exemption_text(finding, check), "note")]
 
     return make_table(
         label,
-        rows,
+        findings,
         [
-            (Column("rule"), lambda row: [f"{row.rule} {row.name} ", Span(row.severity, f"chip chip-{row.severity}")]),
-            (Column("where"), lambda row: Span(row.subject, mark(row, "name"))),
-            (Column("found"), lambda row: Span(row.figure, mark(row))),
-            (Column("against the baseline" if rows[0].gated else "why it does not count"), _standing_text),
+            (Column("rule"), lambda row: [f"{rule_text(row)} ", Span(row.severity, f"chip chip-{row.severity}")]),
+            (Column("where"), lambda row: Span(name(row.subject), mark(row, "name"))),
+            (Column("found"), lambda row: Span(finding_figure(row), mark(row))),
+            (Column("against the baseline" if findings[0].gated else "why it does not count"), standing),
         ],
         "found",
     )
 
 
-def _standing_text(row: FoundRow) -> Inline:
-    return [capital(row.standing or row.before or "no baseline"), Span(row.exempted, "note")]
+def _exemption_table(uses: Sequence[ExemptionUse]) -> Table:
+    def state(use: ExemptionUse) -> Inline:
+        text = _exemption_state(use)
+        return Span(f"! {text}", "status status-undecided") if use.status in CARE else text
 
-
-def _exemption_table(rows: Sequence[ExemptionRow]) -> Table:
     return make_table(
         "Exemptions",
-        rows,
+        uses,
         [
-            (Column("rule and layers"), lambda row: [f"{row.rule} ", Span(row.layers, "name")]),
-            (Column("state"), lambda row: Span(f"! {row.state}", "status status-undecided") if row.care else row.state),
-            (Column("reason"), lambda row: row.reason),
-            (Column("expires", "tight"), lambda row: row.expires),
-            (Column("covers", "num"), lambda row: row.covers),
+            (Column("rule and layers"), lambda use: [f"{visible(use.rule, 60)} ", Span(_exempted_layers(use), "name")]),
+            (Column("state"), state),
+            (Column("reason"), lambda use: visible(use.reason.strip(), MESSAGE_LIMIT)),
+            (Column("expires", "tight"), lambda use: visible(use.expires, 20)),
+            (Column("covers", "num"), lambda use: count(use.findings, "finding")),
         ],
         "found",
     )
 
 
-def _baseline_blocks(box: BaselineBox) -> list[Block]:
-    prune = [" ", Span(box.prune, "code"), " removes what is gone."] if box.prune else []
-    blocks: list[Block] = [Heading("baseline"), Paragraph([Span(box.origin, "name"), f": {box.text}.", *prune])]
-    for title, rows in (("Gone", box.gone), ("Not judged this time", box.not_judged)):
-        if rows:
-            more = f" and {len(rows) - FOUND_SHOWN} more" if len(rows) > FOUND_SHOWN else ""
-            blocks.append(
-                Details(f"{title}: {len(rows)}", [Paragraph(f"{', '.join(rows[:FOUND_SHOWN])}{more}", "mono")])
-            )
+def _baseline_blocks(use: BaselineUse) -> list[Block]:
+    prune = [" ", Span(PRUNE, "code"), " removes what is gone."] if use.gone else []
+    text: Inline = [Span(name(use.origin), "name"), f": {baseline_text(use)}.", *prune]
+    blocks: list[Block] = [Heading("baseline"), Paragraph(text)]
+    for title, gone in (("Gone", use.gone), ("Not judged this time", use.not_judged)):
+        if gone:
+            more = f" and {len(gone) - FOUND_SHOWN} more" if len(gone) > FOUND_SHOWN else ""
+            named = ", ".join(map(gone_text, gone[:FOUND_SHOWN]))
+            blocks.append(Details(f"{title}: {len(gone)}", [Paragraph(f"{named}{more}", "mono")]))
     return blocks
 
 
@@ -342,8 +253,13 @@ def reason_text(use: ExemptionUse, limit: int = MESSAGE_LIMIT) -> str:
     return f"{visible(use.reason.strip(), limit)} ({until})"
 
 
-def _verdict_summary(check: CheckReport) -> str:
-    """What the verdict rests on: gates counted, else the one that could not be decided."""
+def verdict_summary(check: CheckReport) -> str:
+    """What the verdict rests on, in half a sentence."""
+    return f"{_deciding_gates(check)}{', judged without data' if check.static else ''}"
+
+
+def _deciding_gates(check: CheckReport) -> str:
+    """Gates counted, else the one that could not be decided."""
     by_status = {status: [gate for gate in check.gates if gate.status == status] for status in WORDS}
     failed, undecided, odd = by_status["fail"], by_status["undecided"], by_status["anomalous"]
     unclear = {"open": len(undecided), "not judged": len(by_status["not-judged"])}
@@ -369,12 +285,38 @@ def _gate_names(gates: Sequence[GateLine]) -> str:
 
 
 def _gate_message(gate: GateLine) -> str:
-    return f"{visible(gate.name, 40)}: {visible(gate.message, MESSAGE_LIMIT)}"
+    return f"{visible(gate.name, 40)}: {message_text(gate)}"
+
+
+def message_text(gate: GateLine) -> str:
+    """Figure, interval and limit of a gate, or why it was not judged."""
+    return visible(gate.message, MESSAGE_LIMIT)
+
+
+def status_label(status: GateStatus) -> str:
+    """A status as it stands in tables."""
+    return "not judged" if status == "not-judged" else WORDS[status]
+
+
+def samples_text(gate: GateLine) -> str:
+    """Samples that were measured; empty where it is not about samples."""
+    return number(gate.samples.now) if gate.samples is not None else ""
+
+
+def confidence_text(gate: GateLine) -> str:
+    """Coverage of the interval as percent; empty where it has none."""
+    has_interval = gate.low is not None or gate.high is not None
+    return f"{100 * gate.confidence:.4g} %" if has_interval and gate.confidence is not None else ""
+
+
+def mcnemar_text(gate: GateLine) -> str:
+    """The p of McNemar's test, which is not used; empty where it was not computed."""
+    return number(gate.mcnemar_p, 2) if gate.mcnemar_p is not None else ""
 
 
 def _samples_needed(gate: GateLine) -> str:
-    """Samples that would decide, as far as they are known."""
-    if (samples := gate.samples) is None:
+    """Samples that would decide, as far as they are known; empty where the gate is decided."""
+    if (samples := gate.samples) is None or gate.status != "undecided":
         return ""
     if samples.at_measured is not None:
         return f"about {rounded_up(samples.at_measured)} samples would decide"
@@ -383,17 +325,19 @@ def _samples_needed(gate: GateLine) -> str:
     return "how many samples would decide is not known"
 
 
-def _is_lenient(check: CheckReport) -> bool:
+def is_lenient(check: CheckReport) -> bool:
+    """The exit code is 0 although the verdict has another."""
     return check.exit_code != EXIT_CODES[check.verdict]
 
 
-def _exit_text(check: CheckReport) -> str:
-    if not _is_lenient(check):
+def exit_text(check: CheckReport) -> str:
+    """Exit code of the check, and who set it to 0 where somebody did."""
+    if not is_lenient(check):
         return f"exit code {check.exit_code}"
     return f"exit code {check.exit_code} by {'--warn-only' if check.warn_only else 'the policy'}"
 
 
-def _static_text(not_judged: Iterable[RuleNote]) -> str:
+def static_text(not_judged: Iterable[RuleNote]) -> str:
     """What was left out for want of data; what supplies a fact stands in its hint."""
     awaited = [asks_for_data(note.hint) for note in not_judged]
     data = sum(awaited)
@@ -401,28 +345,9 @@ def _static_text(not_judged: Iterable[RuleNote]) -> str:
     return f"weights, graph and quantization parameters only; needs data: {count(data, 'rule')}{others}"
 
 
-def _gate_row(gate: GateLine) -> GateRow:
-    ends = (gate.low, gate.high)
-    has_interval = gate.low is not None or gate.high is not None
-    bound = "at most" if gate.kind in UPPER else "at least"
-    samples = gate.samples
-    return GateRow(
-        status=gate.status,
-        word=WORDS[gate.status],
-        label="not judged" if gate.status == "not-judged" else WORDS[gate.status],
-        mark=MARKS[gate.status],
-        kind=gate.kind,
-        name=name(gate.name),
-        message=visible(gate.message, MESSAGE_LIMIT),
-        figures=gate.value is not None and gate.limit is not None,
-        value=_gate_figure(gate.value, gate.unit),
-        interval=" … ".join(_gate_figure(end, gate.unit, bare=True) for end in ends) if has_interval else "",
-        confidence=f"{100 * gate.confidence:.4g} %" if has_interval and gate.confidence is not None else "",
-        limit=f"{bound} {_gate_figure(gate.limit, gate.unit)}" if gate.limit is not None else "",
-        samples=number(samples.now) if samples is not None else "",
-        needed=_samples_needed(gate) if gate.status == "undecided" else "",
-        mcnemar=number(gate.mcnemar_p, 2) if gate.mcnemar_p is not None else "",
-    )
+def is_unbudgeted(diagnosis: Diagnosis, check: CheckReport) -> bool:
+    """The task metric dropped for certain, and no budget says by how much it may."""
+    return diagnosis.evidence_strength.statement == "proven" and all(gate.kind != "accuracy" for gate in check.gates)
 
 
 def _gate_figure(value: float | None, unit: str | None, *, bare: bool = False) -> str:
@@ -435,23 +360,25 @@ def _gate_figure(value: float | None, unit: str | None, *, bare: bool = False) -
     return text if bare else f"{text} {visible(unit, 24)}"
 
 
-def _finding_row(finding: CheckedFinding, check: CheckReport) -> FoundRow:
+def split_findings(check: CheckReport) -> tuple[list[CheckedFinding], list[CheckedFinding]]:
+    """Findings that count against the policy, gravest first, and those that do not."""
+    counted = [finding for finding in check.findings if finding.gated]
+    return counted, [finding for finding in check.findings if not finding.gated]
+
+
+def rule_text(finding: CheckedFinding) -> str:
+    """The rule by code and name."""
+    return f"{visible(finding.rule, 40)} {name(finding.name)}"
+
+
+def exemption_text(finding: CheckedFinding, check: CheckReport) -> str:
+    """Reason of the exemption of a finding, and until when; empty where none covers it."""
     use = _exemption_of(finding, check)
-    before = before_text(finding) if check.baseline is not None else ""
-    return FoundRow(
-        rule=visible(finding.rule, 40),
-        name=name(finding.name),
-        severity=finding.severity,
-        subject=name(finding.subject),
-        figure=_finding_figure(finding),
-        before=before,
-        gated=finding.gated,
-        standing="" if finding.gated else _why_not_gated(finding, use, before),
-        exempted=reason_text(use) if use is not None else "",
-    )
+    return reason_text(use) if use is not None else ""
 
 
-def _finding_figure(finding: CheckedFinding) -> str:
+def finding_figure(finding: CheckedFinding) -> str:
+    """Headline fact against its threshold, or what was found where no number was compared."""
     if finding.fact is None or finding.value is None or finding.threshold is None:
         return visible(finding.message.strip(), MESSAGE_LIMIT)
     sign = COMPARISONS.get(finding.comparison or "", "against")
@@ -466,29 +393,35 @@ def before_text(finding: CheckedFinding) -> str:
     return f"{finding.status}, baseline {measure(finding.before, finding.unit)}"
 
 
-def _why_not_gated(finding: CheckedFinding, use: ExemptionUse | None, before: str) -> str:
-    if use is not None:
+def standing_text(finding: CheckedFinding, check: CheckReport) -> str:
+    """Why a finding does not count, and what it is against the baseline; empty where there is neither to say."""
+    before = before_text(finding) if check.baseline is not None else ""
+    if finding.gated:
+        return before
+    if finding.exemption is not None:
         return "exempted"
     if finding.status == "known":
         return before or "known"
     return f"{LEFT_OUT}, {before}" if before else LEFT_OUT
 
 
-def _others_text(reasons: Sequence[str]) -> str:
-    """``3 known, 1 exempted, 12 left out by fail_on``."""
-    return ", ".join(f"{reasons.count(reason)} {reason}" for reason in sorted(set(reasons)))
+def others_text(check: CheckReport) -> str:
+    """What does not count, counted by reason: ``3 known, 1 exempted, 12 left out by fail_on``."""
+    _, others = split_findings(check)
+    reasons = Counter(standing_text(finding, check).partition(",")[0] for finding in others)
+    return ", ".join(f"{size} {reason}" for reason, size in sorted(reasons.items()))
 
 
-def _exemption_row(use: ExemptionUse) -> ExemptionRow:
-    return ExemptionRow(
-        rule=visible(use.rule, 60),
-        layers=visible(", ".join(use.layers), 120),
-        reason=visible(use.reason.strip(), MESSAGE_LIMIT),
-        expires=visible(use.expires, 20),
-        covers=count(use.findings, "finding"),
-        care=use.status in CARE,
-        state=_exemption_state(use),
-    )
+def exemption_line(use: ExemptionUse) -> Inline:
+    """One exemption: what it is for, its state and its reason."""
+    until = "" if use.expires == "never" else f" ({visible(use.expires, 20)})"
+    state = Span(_exemption_state(use), "strong")
+    reason = f"{until}: {visible(use.reason.strip(), MESSAGE_LIMIT)}"
+    return [f"{visible(use.rule, 60)} ", Span(_exempted_layers(use), "code"), " ", state, reason]
+
+
+def _exempted_layers(use: ExemptionUse) -> str:
+    return visible(", ".join(use.layers), 120)
 
 
 def _exemption_state(use: ExemptionUse) -> str:
@@ -506,18 +439,17 @@ def _exemption_state(use: ExemptionUse) -> str:
     return "in force"
 
 
-def _baseline_box(use: BaselineUse) -> BaselineBox:
+def baseline_text(use: BaselineUse) -> str:
+    """Known, new, worse and gone findings, counted."""
     if use.missing:
-        text = f"not written yet, so every finding is new: {WRITE}"
-        return BaselineBox(origin=name(use.origin), text=text, gone=(), not_judged=(), prune="")
+        return f"not written yet, so every finding is new: {WRITE}"
     counts = {"known": use.known, "new": use.new, "worse": use.worse, "gone": len(use.gone)}
     parts = [f"{size} {word}" for word, size in counts.items() if size or word == "known"]
     parts += [f"{len(use.not_judged)} not judged"] if use.not_judged else []
     parts += [f"{count(use.renamed, 'layer')} renamed"] if use.renamed else []
-    return BaselineBox(
-        origin=name(use.origin),
-        text=", ".join(parts),
-        gone=tuple(f"{visible(gone.rule, 40)} {name(gone.subject)}" for gone in use.gone),
-        not_judged=tuple(f"{visible(gone.rule, 40)} {name(gone.subject)}" for gone in use.not_judged),
-        prune=PRUNE if use.gone else "",
-    )
+    return ", ".join(parts)
+
+
+def gone_text(gone: GoneFinding) -> str:
+    """A finding of the baseline that is no longer there, or could not be judged: ``W003 features.9.conv``."""
+    return f"{visible(gone.rule, 40)} {name(gone.subject)}"

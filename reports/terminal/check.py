@@ -2,13 +2,38 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from quantmedic.engine.contract.check_report import BaselineUse, CheckedFinding, CheckReport, GateLine
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.reports.context import ReportContext, build_context
 from quantmedic.reports.sections.first_step import FirstStep
-from quantmedic.reports.sections.gate import BaselineBox, ExemptionRow, FoundRow, GateBox, GateRow, gate_of
+from quantmedic.reports.sections.gate import (
+    CARE,
+    LOOKS,
+    PRUNE,
+    WORDS,
+    baseline_text,
+    check_of,
+    confidence_text,
+    exemption_line,
+    exemption_text,
+    exit_text,
+    finding_figure,
+    gone_text,
+    is_lenient,
+    is_unbudgeted,
+    mcnemar_text,
+    message_text,
+    others_text,
+    samples_text,
+    split_findings,
+    standing_text,
+    static_text,
+    verdict_summary,
+)
+from quantmedic.reports.terminal.block_lines import plain_text
 from quantmedic.reports.terminal.lines import WIDTH, Paint, Verbosity, paint_style, plain, terminal_text, wrap_line
 from quantmedic.reports.terminal.summary import NAME_LIMIT, brings, card_called
-from quantmedic.reports.text import visible
+from quantmedic.reports.text import name, visible
 
 FINDINGS_SHOWN, EXEMPTIONS_SHOWN, NOTICES_SHOWN = 10, 10, 3
 GATE_NAME_LIMIT = 32
@@ -38,65 +63,70 @@ def render_check(diagnosis: Diagnosis, *, verbosity: Verbosity, color: bool = Fa
     Raises:
         QuantmedicError: No gate was asked for.
     """
-    context, box = build_context(diagnosis, {}), gate_of(diagnosis)
-    paint = paint_style if color else plain
-    lines = [] if verbosity == "quiet" else list(_check_lines(context, box, verbosity, paint))
-    return terminal_text([*lines, _verdict_line(box, paint)], ascii_only=ascii_only)
+    check, paint = check_of(diagnosis), paint_style if color else plain
+    lines = [] if verbosity == "quiet" else list(_check_lines(diagnosis, check, verbosity == "verbose", paint))
+    return terminal_text([*lines, _verdict_line(check, paint)], ascii_only=ascii_only)
 
 
-def _check_lines(context: ReportContext, box: GateBox, verbosity: Verbosity, paint: Paint) -> Iterator[str]:
-    verbose = verbosity == "verbose"
-    width = max([len("baseline"), *(min(len(row.name), GATE_NAME_LIMIT) for row in box.gates)])
-    if box.static:
-        yield from wrap_line(f"static: {box.static}")
-    yield from _gate_lines(box, verbose, width, paint)
-    if box.baseline is not None:
-        yield from _baseline_lines(box.baseline, verbose, width, paint)
-    yield from _exemption_lines(box, verbose, width, paint)
-    shown = context.warnings if verbose else context.warnings[:NOTICES_SHOWN]
-    for notice in shown:
-        yield from _status_lines("warn", "notice", notice, width, paint)
-    if len(context.warnings) > len(shown):
-        yield from _status_lines(
-            "warn", "notice", f"{len(context.warnings) - len(shown)} more (--verbose)", width, paint
-        )
-    if box.unbudgeted and (drop := context.drop) is not None:
-        text = (
-            f"{drop.metric} {drop.float_value} → {drop.quantized_value}, {drop.word} {drop.change}: no budget judges it"
-        )
-        yield from _status_lines("note", "accuracy", text, width, paint)
-    if not box.policy:
-        yield from _status_lines("note", "policy", "no policy file: the defaults apply", width, paint)
-    if box.policy.startswith("../"):
-        yield from _status_lines("note", "policy", f"{box.policy} is in force", width, paint)
-    if context.first is not None and any(row.status in ("fail", "undecided", "anomalous") for row in box.gates):
+def _check_lines(diagnosis: Diagnosis, check: CheckReport, verbose: bool, paint: Paint) -> Iterator[str]:
+    context = build_context(diagnosis, {})
+    width = max([len("baseline"), *(min(len(name(gate.name)), GATE_NAME_LIMIT) for gate in check.gates)])
+    if check.static:
+        yield from wrap_line(f"static: {static_text(diagnosis.not_judged)}")
+    yield from _gate_lines(check, verbose, width, paint)
+    if check.baseline is not None:
+        yield from _baseline_lines(check.baseline, verbose, width, paint)
+    yield from _exemption_lines(check, verbose, width, paint)
+    for word, label, text in _notes(diagnosis, check, context, verbose):
+        yield from _status_lines(word, label, text, width, paint)
+    if context.first is not None and any(gate.status in ("fail", "undecided", "anomalous") for gate in check.gates):
         yield from _first_step_lines(context, context.first)
 
 
-def _gate_lines(box: GateBox, verbose: bool, width: int, paint: Paint) -> Iterator[str]:
+def _notes(
+    diagnosis: Diagnosis, check: CheckReport, context: ReportContext, verbose: bool
+) -> Iterator[tuple[str, str, str]]:
+    """Status, what it is about and the text: notices, a drop without a budget, and where the policy is from."""
+    shown = context.warnings if verbose else context.warnings[:NOTICES_SHOWN]
+    yield from (("warn", "notice", notice) for notice in shown)
+    if len(context.warnings) > len(shown):
+        yield "warn", "notice", f"{len(context.warnings) - len(shown)} more (--verbose)"
+    if is_unbudgeted(diagnosis, check) and (drop := context.drop) is not None:
+        change = f"{drop.metric} {drop.float_value} → {drop.quantized_value}, {drop.word} {drop.change}"
+        yield "note", "accuracy", f"{change}: no budget judges it"
+    if not check.policy:
+        yield "note", "policy", "no policy file: the defaults apply"
+    elif name(check.policy).startswith("../"):
+        yield "note", "policy", f"{name(check.policy)} is in force"
+
+
+def _gate_lines(check: CheckReport, verbose: bool, width: int, paint: Paint) -> Iterator[str]:
     """Every gate; findings below the one that judges them."""
-    judge = next((row for row in box.gates if row.kind == "findings"), None)
-    for row in box.gates:
-        yield from _status_lines(row.word, visible(row.name, GATE_NAME_LIMIT), row.message, width, paint)
-        yield from _interval_lines(row, verbose)
-        if row is judge:
-            yield from _finding_lines(box, verbose)
+    judge = next((gate for gate in check.gates if gate.kind == "findings"), None)
+    for gate in check.gates:
+        label = visible(name(gate.name), GATE_NAME_LIMIT)
+        yield from _status_lines(WORDS[gate.status], label, message_text(gate), width, paint)
+        if verbose:
+            yield from _detail_lines([_interval_text(gate)])
+        if gate is judge:
+            yield from _finding_lines(check, verbose)
 
 
-def _baseline_lines(baseline: BaselineBox, verbose: bool, width: int, paint: Paint) -> Iterator[str]:
-    prune = f": {baseline.prune}" if baseline.prune else ""
-    yield from _status_lines("note", "baseline", f"{baseline.text}{prune}", width, paint)
+def _baseline_lines(use: BaselineUse, verbose: bool, width: int, paint: Paint) -> Iterator[str]:
+    prune = f": {PRUNE}" if use.gone else ""
+    yield from _status_lines("note", "baseline", f"{baseline_text(use)}{prune}", width, paint)
     if verbose:
-        yield from _detail_lines(f"gone {what}" for what in baseline.gone)
-        yield from _detail_lines(f"not judged {what}" for what in baseline.not_judged)
+        yield from _detail_lines(f"gone {gone_text(gone)}" for gone in use.gone)
+        yield from _detail_lines(f"not judged {gone_text(gone)}" for gone in use.not_judged)
 
 
-def _exemption_lines(box: GateBox, verbose: bool, width: int, paint: Paint) -> Iterator[str]:
+def _exemption_lines(check: CheckReport, verbose: bool, width: int, paint: Paint) -> Iterator[str]:
     """Those that somebody should look at; verbose also those in force."""
-    listed = [row for row in box.exemptions if row.care or verbose]
+    listed = [use for use in check.exemptions if use.status in CARE or verbose]
     shown = listed if verbose else listed[:EXEMPTIONS_SHOWN]
-    for row in shown:
-        yield from _status_lines("warn" if row.care else "note", "ignore", _exemption_text(row), width, paint)
+    for use in shown:
+        word = "warn" if use.status in CARE else "note"
+        yield from _status_lines(word, "ignore", plain_text(exemption_line(use)), width, paint)
     if len(listed) > len(shown):
         yield from _status_lines("warn", "ignore", f"{len(listed) - len(shown)} more (--verbose)", width, paint)
 
@@ -109,14 +139,13 @@ def _status_lines(word: str, label: str, text: str, width: int, paint: Paint) ->
     yield from rest
 
 
-def _interval_lines(row: GateRow, verbose: bool) -> Iterator[str]:
+def _interval_text(gate: GateLine) -> str:
     """What a gate has beyond its line."""
-    if not verbose:
-        return
-    facts = [f"n {row.samples}"] if row.samples else []
-    facts += [f"{row.confidence} interval"] if row.confidence else []
-    facts += [f"p of McNemar's test {row.mcnemar}, not used"] if row.mcnemar else []
-    yield from _detail_lines([", ".join(facts)] if facts else [])
+    samples, confidence, mcnemar = samples_text(gate), confidence_text(gate), mcnemar_text(gate)
+    facts = [f"n {samples}"] if samples else []
+    facts += [f"{confidence} interval"] if confidence else []
+    facts += [f"p of McNemar's test {mcnemar}, not used"] if mcnemar else []
+    return ", ".join(facts)
 
 
 def _detail_lines(texts: Iterable[str]) -> Iterator[str]:
@@ -124,34 +153,32 @@ def _detail_lines(texts: Iterable[str]) -> Iterator[str]:
         yield from wrap_line(text, indent=8)
 
 
-def _finding_lines(box: GateBox, verbose: bool) -> Iterator[str]:
+def _finding_lines(check: CheckReport, verbose: bool) -> Iterator[str]:
     """Those that count; of the others how many there are."""
-    shown = box.counted if verbose else box.counted[:FINDINGS_SHOWN]
-    yield from _finding_rows(shown)
-    if hidden := len(box.counted) - len(shown):
+    counted, others = split_findings(check)
+    shown = counted if verbose else counted[:FINDINGS_SHOWN]
+    yield from _finding_rows(shown, check)
+    if hidden := len(counted) - len(shown):
         yield f"        {hidden} more (--verbose)"
-    if box.others_text:
-        yield from wrap_line(f"not counted: {box.others_text}", indent=8)
+    if others:
+        yield from wrap_line(f"not counted: {others_text(check)}", indent=8)
     if verbose:
-        yield from _finding_rows(box.others, indent=10)
+        yield from _finding_rows(others, check, indent=10)
 
 
-def _finding_rows(rows: Sequence[FoundRow], indent: int = 8) -> Iterator[str]:
+def _finding_rows(findings: Sequence[CheckedFinding], check: CheckReport, indent: int = 8) -> Iterator[str]:
     """Findings in columns as wide as they need to be; what stands in a column is cut before the line breaks."""
-    cells = [(row.rule, visible(row.subject, NAME_LIMIT), row.standing or row.before) for row in rows]
+    cells = [
+        (visible(row.rule, 40), visible(name(row.subject), NAME_LIMIT), standing_text(row, check)) for row in findings
+    ]
     rule, subject, state = (max((len(row[column]) for row in cells), default=0) for column in range(3))
     room = max(WIDTH - indent - rule - subject - state - 3 * GAP, FIGURE_LEAST)
-    figures = [visible(row.figure, room) for row in rows]
+    figures = [visible(finding_figure(row), room) for row in findings]
     wide = max(map(len, figures), default=0)
-    for row, (code, where, how), figure in zip(rows, cells, figures, strict=True):
+    for finding, (code, where, how), figure in zip(findings, cells, figures, strict=True):
         line = f"{code:<{rule}} {where:<{subject}}  {figure:<{wide}}  {how}"
         yield from wrap_line(line.rstrip(), indent=indent)
-        yield from wrap_line(row.exempted, indent=indent + GAP)
-
-
-def _exemption_text(row: ExemptionRow) -> str:
-    until = "" if row.expires == "never" else f" ({row.expires})"
-    return f"{row.rule} {row.layers} {row.state}{until}: {row.reason}"
+        yield from wrap_line(exemption_text(finding, check), indent=indent + GAP)
 
 
 def _first_step_lines(context: ReportContext, first: FirstStep) -> Iterator[str]:
@@ -161,6 +188,6 @@ def _first_step_lines(context: ReportContext, first: FirstStep) -> Iterator[str]
     yield from wrap_line(f"{first.label}: {first.named}{about}{brings(first.gain)}")
 
 
-def _verdict_line(box: GateBox, paint: Paint) -> str:
-    lenient = f"; {box.exit_text}" if box.lenient else ""
-    return f"{paint(box.verdict, box.look)}  {box.summary}{lenient}"
+def _verdict_line(check: CheckReport, paint: Paint) -> str:
+    lenient = f"; {exit_text(check)}" if is_lenient(check) else ""
+    return f"{paint(check.verdict, LOOKS[check.verdict])}  {verdict_summary(check)}{lenient}"

@@ -19,7 +19,6 @@ from quantmedic.reports.terminal.summary import (
     brings,
     budget_lines,
     file_with,
-    gain_phrase,
     rules_text,
     summary_lines,
     verdict_lines,
@@ -155,7 +154,7 @@ def _cause_block(card: CauseCard, paint: Paint, file: str) -> Iterator[str]:
     parts = [f"{card.rank}  {card.code} {visible(card.name, NAME_LIMIT)}", card.severity, card.scope]
     parts += [f"confidence {card.confidence}"]
     parts += [card.harm] if card.assumed else []
-    parts += [gain_phrase(gain) for gain in card.gains]
+    parts += [gain.said for gain in card.gains]
     fits = len("   ".join(parts)) <= WIDTH
     head = parts if fits else parts[:3]
     yield "   ".join([paint(head[0], "bold"), paint(head[1], head[1]), *head[2:]])

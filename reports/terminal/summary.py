@@ -49,7 +49,7 @@ def summary_lines(context: ReportContext, diagnosis: Diagnosis, paint: Paint) ->
 def verdict_lines(context: ReportContext, paint: Paint) -> Iterator[str]:
     """The verdict, what it is about, the drop of the task metric, and how sure it is."""
     verdict = paint(context.verdict_word.replace("-", " ").upper(), context.verdict)
-    gate = paint(context.gate.verdict, "bold") if context.gate is not None else ""
+    gate = paint(context.gate.text, "bold") if context.gate is not None else ""
     beside = "  ".join(part for part in (gate, context.judged_alone) if part)
     yield f"{verdict}  {visible(context.title, NAME_LIMIT)}  {beside}".rstrip()
     yield from (paint(line, "dim") for line in wrap_line(f"{context.model_text}   {context.samples_text}"))
@@ -71,12 +71,7 @@ def rules_text(diagnosis: Diagnosis) -> str:
 
 def brings(gain: Gain | None) -> str:
     """What a remedy brings, to stand behind its name; empty where nothing measured or predicted it."""
-    return f", {gain_phrase(gain)}" if gain is not None else ""
-
-
-def gain_phrase(gain: Gain) -> str:
-    """What something brings, how that is known, and how sure."""
-    return f"{gain.kind} {gain.text}{f', {gain.judged}' if gain.judged else ''}"
+    return f", {gain.said}" if gain is not None else ""
 
 
 def _origin_lines(context: ReportContext) -> Iterator[str]:

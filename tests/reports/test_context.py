@@ -17,11 +17,20 @@ from quantmedic.engine.case.proof import ExecutionRecord
 from quantmedic.engine.contract.advised_remedies import Recovery
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.reports.block_markdown import blocks_markdown
-from quantmedic.reports.blocks import Panel
+from quantmedic.reports.blocks import Panel, Span
 from quantmedic.reports.context import ReportContext, build_context
 from quantmedic.reports.markdown import render_markdown
 from quantmedic.reports.page.html import render_index
 from quantmedic.reports.sections.data_sets import SOUND
+from quantmedic.reports.sections.gate import (
+    CARE,
+    check_of,
+    exemption_text,
+    others_text,
+    split_findings,
+    standing_text,
+    status_label,
+)
 from quantmedic.reports.sections.prescription import REQUANTIZED
 from quantmedic.reports.sections.tables import LAYERS_SHOWN, RELATIONS
 from quantmedic.reports.templating import OTHER_VARIABLES, html_environment, markdown_environment
@@ -140,22 +149,17 @@ def test_the_gate_is_none_where_none_was_asked_for(diagnosis: Diagnosis) -> None
 
 
 def test_the_gate_says_what_counts_and_what_does_not(diagnosis: Diagnosis) -> None:
-    gate = build_context(regression(diagnosis), {}).gate
-    assert gate is not None
-    assert [(row.word, row.figures) for row in gate.gates] == [
-        ("fail", True),
-        ("pass", True),
-        ("open", True),
-        ("fail", False),
-        ("skip", False),
-    ]
-    assert [row.before for row in gate.counted] == ["new", "worse, baseline 22"]
-    assert [(row.standing, bool(row.exempted)) for row in gate.others] == [
+    check = check_of(regression(diagnosis))
+    assert build_context(regression(diagnosis), {}).gate == Span("REGRESSION", "gate-word gate-degraded", "#gate")
+    assert [status_label(gate.status) for gate in check.gates] == ["fail", "pass", "open", "fail", "not judged"]
+    counted, others = split_findings(check)
+    assert [standing_text(finding, check) for finding in counted] == ["new", "worse, baseline 22"]
+    assert [(standing_text(finding, check), bool(exemption_text(finding, check))) for finding in others] == [
         ("exempted", True),
         ("left out by fail_on, new", False),
     ]
-    assert gate.others_text == "1 exempted, 1 left out by fail_on"
-    assert [row.care for row in gate.exemptions] == [True, True, True]
+    assert others_text(check) == "1 exempted, 1 left out by fail_on"
+    assert [use.status in CARE for use in check.exemptions] == [True, True, True]
 
 
 def test_a_finding_exempted_on_one_layer_of_two_rules_is_not_exempted(diagnosis: Diagnosis) -> None:
