@@ -63,36 +63,37 @@ def block_lines(blocks: Iterable[Block]) -> Iterator[str]:
                 yield from block_lines(inner for part in block.parts for inner in part)
 
 
-def render_table(table: Table) -> Iterator[str]:
-    """The columns that the terminal has room for; words go on below themselves where a table is too wide."""
+def render_table(table: Table, width: int = WIDTH) -> Iterator[str]:
+    """The columns that ``width`` has room for; words go on below themselves where a table is too wide."""
     shown = [place for place, column in enumerate(table.columns) if column.brief]
     columns = [table.columns[place] for place in shown]
     heads = [plain_text(column.head) for column in columns]
     cells = [[_short_cell(row[place], table.columns[place]) for place in shown] for row in table.rows]
-    rooms = _rooms([heads, *cells], columns)
+    rooms = _rooms([heads, *cells], columns, width)
     lines = [line for row in [heads, *cells] for line in zip_longest(*map(_wrap_cell, row, rooms), fillvalue="")]
     yield from aligned_rows(lines, [place for place, column in enumerate(columns) if not column.is_number])
 
 
-def _rooms(rows: Sequence[Sequence[str]], columns: Sequence[Column]) -> list[int]:
+def _rooms(rows: Sequence[Sequence[str]], columns: Sequence[Column], width: int) -> list[int]:
     """Width of each column: as wide as its cells, less in the widest ones where all do not fit, whole words if may be.
 
-    Cells with numbers are never broken, only their heads.
+    Cells with numbers, and whole ones, are never broken, only their heads.
     """
     texts = [list(column) for column in zip(*rows, strict=True)]
     numbers = [
-        max(map(len, cells[1:]), default=0) if c.is_number else 0 for cells, c in zip(texts, columns, strict=True)
+        max(map(len, cells[1:]), default=0) if c.is_number or c.look == "whole" else 0
+        for cells, c in zip(texts, columns, strict=True)
     ]
     words = [max((len(word) for text in cells for word in text.split()), default=0) for cells in texts]
     rooms = [max(map(len, cells)) for cells in texts]
-    rooms = _shrunk(rooms, [max(w, n) for w, n in zip(words, numbers, strict=True)])
-    return _shrunk(rooms, [max(LEAST_WIDTH, n) for n in numbers])
+    rooms = _shrunk(rooms, [max(w, n) for w, n in zip(words, numbers, strict=True)], width)
+    return _shrunk(rooms, [max(LEAST_WIDTH, n) for n in numbers], width)
 
 
-def _shrunk(rooms: list[int], least: Sequence[int]) -> list[int]:
+def _shrunk(rooms: list[int], least: Sequence[int], width: int) -> list[int]:
     """Less and less of the widest column that is wider than it has to be, until all columns fit."""
     rooms = list(rooms)
-    while sum(rooms) + 2 * len(rooms) - 2 > WIDTH:
+    while sum(rooms) + 2 * len(rooms) - 2 > width:
         free = [place for place, room in enumerate(rooms) if room > least[place]]
         if not free:
             break
@@ -120,5 +121,11 @@ def plain_text(text: Inline) -> str:
     if isinstance(text, str):
         return text
     if isinstance(text, Span):
-        return "" if text.look == "hint" else f"; {text.text}" if text.look == "note" and text.text else text.text
+        return (
+            ""
+            if text.look == "hint"
+            else f"; {text.text}"
+            if text.look in ("note", "point") and text.text
+            else text.text
+        )
     return "".join(map(plain_text, text))

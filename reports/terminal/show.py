@@ -1,8 +1,7 @@
 """The tables of a case as text: columns and ready tables of the page, all facts of one layer, the data sets."""
 
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 
 from quantmedic.engine.case.facts import ROLES, LayerFacts, fact_paths
@@ -11,10 +10,11 @@ from quantmedic.engine.diagnosis.report_rows import flagging_rules
 from quantmedic.engine.errors import DataError, QuantmedicError
 from quantmedic.engine.formulas.spreads import Channels
 from quantmedic.engine.rules.evaluate import evaluate
+from quantmedic.reports import blocks
 from quantmedic.reports.sections.columns import Column, Value
 from quantmedic.reports.sections.selection import Selection
 from quantmedic.reports.sections.tables import relation_table, relation_text, sets_table, unmeasured_facts
-from quantmedic.reports.terminal.block_lines import render_table
+from quantmedic.reports.terminal.block_lines import plain_text, render_table
 from quantmedic.reports.terminal.lines import WIDTH, aligned_rows
 from quantmedic.reports.text import NOT_MEASURED, UNITS_SHOWN, count, field_info, level, number, visible
 
@@ -42,9 +42,9 @@ def table_lines(table: Selection, *, limit: int = ROWS, width: int = WIDTH) -> I
     yield f"{chosen} {'layer' if table.total == 1 else 'layers'}, {table.order}"
     if not shown:
         return
-    for block in _column_blocks(table.columns, shown, width):
+    for part in _fitting_tables(table.columns, shown, width):
         yield ""
-        yield from _block_lines(block)
+        yield from render_table(part, width)
     if len(table.rows) > len(shown):
         yield f"{len(table.rows) - len(shown)} more (--limit {len(table.rows)}, or --csv FILE)"
 
@@ -194,94 +194,39 @@ def _fact_grid(rows: Sequence[Sequence[str]]) -> Iterator[str]:
     return aligned_rows(rows, to_the_left={0, len(rows[0]) - 1} if rows[0][-1] == "unit" else {0})
 
 
-@dataclass(frozen=True)
-class _PrintedColumn:
-    """One column as text: its group, its heading, then the cells."""
-
-    group: str
-    head: str
-    cells: tuple[str, ...]
-    right: bool
-
-    @property
-    def width(self) -> int:
-        words = (*self.head.split(), *self.group.split(), *self.cells)
-        return max((len(word) for word in words), default=0)
+#: A column as it is printed, and its cells as text.
+PrintedColumn = tuple[blocks.Column, Sequence[str]]
 
 
-def _column_blocks(columns: Sequence[Column], rows: Sequence[int], width: int) -> Iterator[list[_PrintedColumn]]:
+def _fitting_tables(columns: Sequence[Column], rows: Sequence[int], width: int) -> Iterator[blocks.Table]:
     """Columns that fit beside each other, each time behind number and name."""
     printed = {column.key: _print_column(column, rows) for column in columns}
-    fixed = [printed[key] for key in FIXED if key in printed]
-    others = [text for key, text in printed.items() if key not in FIXED]
-    if not others:
-        yield fixed
-        return
-    room = width - sum(text.width + 2 for text in fixed)
-    block: list[_PrintedColumn] = []
-    for text in others:
-        if block and sum(one.width + 2 for one in [*block, text]) > room + 2:
-            yield [*fixed, *block]
-            block = []
-        block.append(text)
-    yield [*fixed, *block]
+    fixed = [printed.pop(key) for key in FIXED if key in printed]
+    part = list(fixed)
+    for each in printed.values():
+        if len(part) > len(fixed) and sum(_least_width(one) + 2 for one in [*part, each]) > width + 2:
+            yield _table_of(part)
+            part = list(fixed)
+        part.append(each)
+    yield _table_of(part)
 
 
-def _print_column(column: Column, rows: Sequence[int]) -> _PrintedColumn:
-    unit = f" {column.unit}" if column.unit in ("dB", *UNITS_SHOWN) and column.unit != column.label else ""
-    return _PrintedColumn(
-        group=column.short_group,
-        head=column.label + unit,
-        cells=tuple(_table_cell(column, column.values[place]) for place in rows),
-        right=column.numeric,
-    )
+def _table_of(printed: Sequence[PrintedColumn]) -> blocks.Table:
+    rows = list(zip(*(cells for _, cells in printed), strict=True))
+    return blocks.Table("layers", [column for column, _ in printed], rows)
 
 
-def _block_lines(block: Sequence[_PrintedColumn]) -> Iterator[str]:
-    widths = [text.width for text in block]
-    yield from _group_lines(block, widths)
-    for cells in _bottom_aligned([_stack_words(text.head, width) for text, width in zip(block, widths, strict=True)]):
-        yield _block_row(block, widths, cells)
-    for place in range(len(block[0].cells)):
-        yield _block_row(block, widths, [text.cells[place] for text in block])
+def _print_column(column: Column, rows: Sequence[int]) -> PrintedColumn:
+    unit = column.unit if column.unit in ("dB", *UNITS_SHOWN) and column.unit != column.label else ""
+    head = " ".join(filter(None, [column.short_group, column.label, unit]))
+    cells = [_table_cell(column, column.values[place]) for place in rows]
+    return blocks.Column(head, "num" if column.numeric else "whole"), cells
 
 
-def _block_row(block: Sequence[_PrintedColumn], widths: Sequence[int], cells: Iterable[str]) -> str:
-    aligned = (
-        cell.rjust(width) if text.right else cell.ljust(width)
-        for text, width, cell in zip(block, widths, cells, strict=True)
-    )
-    return "  ".join(aligned).rstrip()
-
-
-def _group_lines(block: Sequence[_PrintedColumn], widths: Sequence[int]) -> Iterator[str]:
-    """Names of groups over all of their columns."""
-    spans: list[tuple[str, int]] = []
-    for text, width in zip(block, widths, strict=True):
-        if spans and spans[-1][0] == text.group:
-            spans[-1] = (text.group, spans[-1][1] + 2 + width)
-        else:
-            spans.append((text.group, width))
-    for cells in _bottom_aligned([_stack_words(group, width) for group, width in spans]):
-        yield "  ".join(cell.center(width) for cell, (_, width) in zip(cells, spans, strict=True)).rstrip()
-
-
-def _bottom_aligned(stacks: Sequence[list[str]]) -> Iterator[list[str]]:
-    """Line by line, so that all stacks end on the last line; nothing where all are empty."""
-    height = max(len(stack) for stack in stacks)
-    for row in range(height):
-        yield [([""] * (height - len(stack)) + stack)[row] for stack in stacks]
-
-
-def _stack_words(text: str, width: int) -> list[str]:
-    """Words below each other where they do not fit beside each other."""
-    lines: list[str] = []
-    for word in text.split():
-        if lines and len(lines[-1]) + 1 + len(word) <= width:
-            lines[-1] += f" {word}"
-        else:
-            lines.append(word)
-    return lines
+def _least_width(printed: PrintedColumn) -> int:
+    """Cells stay whole; only heads go on below themselves."""
+    column, cells = printed
+    return max(map(len, [*plain_text(column.head).split(), *cells]))
 
 
 def _table_cell(column: Column, value: Value) -> str:
