@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from urllib.parse import quote
 
 from quantmedic.reports.blocks import (
+    EMBEDDED,
     Beside,
     Block,
     Bullets,
@@ -127,10 +128,12 @@ def inline_markdown(text: Inline) -> Safe:
         return Safe("")
     shown = code_span(text.text) if text.look in ("code", "name") else _escaped_markdown(text.text)
     if text.target and not text.target.startswith("#"):
-        page = ".md" if text.target.startswith("manual/") else ""
-        return Safe(f"[{shown}]({quote(text.target)}{page})")
+        target = f"manual/{text.target.removeprefix(EMBEDDED)}" if text.target.startswith(EMBEDDED) else text.target
+        return Safe(f"[{shown}]({quote(target)}{'.md' if target.startswith('manual/') else ''})")
     if text.look.startswith("chip"):
         return Safe(f"({shown})")
+    if text.look == "point":
+        return Safe(f"\n   - {shown}")
     mark = MARKS.get(text.look, "")
     return Safe(f"; {shown}" if text.look == "note" else f"{mark}{shown}{mark}")
 

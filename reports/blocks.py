@@ -12,6 +12,8 @@ from quantmedic.reports.charts.frame import Drawing
 from quantmedic.reports.text import NOT_MEASURED, capital, number, visible
 
 Record = TypeVar("Record")
+#: Begins the target of a page of the manual that the page has within itself.
+EMBEDDED = "embedded/"
 
 
 @dataclass(frozen=True)
@@ -19,7 +21,8 @@ class Span:
     """A piece of text that stands out, or leads somewhere.
 
     Looks: code, and name of the network; strong, flag and struck as they say; a note stands below its line on the page
-    and behind it elsewhere; a hint is shown by the page alone. Any other look is a class of the page.
+    and behind it elsewhere; a point is an entry below its entry of a list; a hint is shown by the page alone. Any other
+    look is a class of the page. What leads to ``embedded/CODE`` leads to a page of the manual: the page has it within.
     """
 
     text: Annotated[str, "the text"]
@@ -56,6 +59,7 @@ class Bullets:
     items: Annotated[Sequence[Inline], "one text per entry"]
     look: Annotated[str, "class of the page; empty for a plain list"] = ""
     ordered: Annotated[bool, "entries are numbered"] = False
+    looks: Annotated[Sequence[str], "class of each entry; none where all look alike"] = ()
 
 
 @dataclass(frozen=True)
@@ -79,7 +83,9 @@ class Column:
     """One column of a table."""
 
     head: Annotated[Inline, "what it is called, as a phrase; empty for a column of marks"]
-    look: Annotated[str, "num, bar (num with a bar of that share), name (of the network) or tight; else words"] = ""
+    look: Annotated[str, "num, bar (num with a bar of that share), name, tight or whole (never broken); else words"] = (
+        ""
+    )
     form: Annotated[Callable[[float], str], "how a number is written"] = number
     brief: Annotated[bool, "the console has room for it"] = True
 

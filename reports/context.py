@@ -6,9 +6,9 @@ from typing import Annotated
 
 from quantmedic.engine.case.facts import DatasetFacts, FloatFacts
 from quantmedic.engine.contract.check_report import CheckReport
-from quantmedic.engine.contract.diagnosis import AdvicePlace, Diagnosis
+from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.metrics.labels import FAULT_WORDS
-from quantmedic.reports.blocks import Block, Bullets, Inline, Paragraph, Section, Span
+from quantmedic.reports.blocks import EMBEDDED, Block, Bullets, Details, Inline, Paragraph, Section, Span
 from quantmedic.reports.charts.birth import degraded_text
 from quantmedic.reports.sections.asked import asked_section
 from quantmedic.reports.sections.budget_box import BudgetBox, budget_box, loudest_line, share_text
@@ -32,8 +32,8 @@ from quantmedic.reports.sections.harm import (
 )
 from quantmedic.reports.sections.imports import files_section
 from quantmedic.reports.sections.language import LanguageBox, blocks_section, language_box, samples_of_language
-from quantmedic.reports.sections.prescription import PrescriptionBox, prescription_box
-from quantmedic.reports.sections.previous import PreviousBox, previous_box
+from quantmedic.reports.sections.prescription import prescription_section
+from quantmedic.reports.sections.previous import previous_section
 from quantmedic.reports.sections.proof import proof_section
 from quantmedic.reports.sections.run_kind import (
     compares_checkpoints,
@@ -71,7 +71,8 @@ from quantmedic.reports.sections.verdict_words import (
     WEIGHT_VERDICTS,
     weights_only_text,
 )
-from quantmedic.reports.sections.workflow import WorkflowStep, workflow_steps
+from quantmedic.reports.sections.workflow import workflow_section
+from quantmedic.reports.templating import anchor
 from quantmedic.reports.text import (
     NAME_LIMIT,
     NOT_MEASURED,
@@ -122,8 +123,7 @@ class ReportContext:
     verdict_word: Annotated[str, "the verdict as it is shown: faulty where files alone show a fault, device-departs"]
     verdict_text: Annotated[str, "the verdict as a sentence"]
     judged_alone: Annotated[str, "what alone was judged where nothing was run; empty where data were given"]
-    opening: Annotated[tuple[Section, ...], "what stands before all else: the gate, and how quantization failed"]
-    sized: Annotated[bool, "the size of a drop sets the order of the general pages"]
+    opening: Annotated[tuple[Section, ...], "what stands before all else: the previous case, the gate, a failure"]
     gate: Annotated[Span | None, "verdict of the gate, leading to what it rests on; None where none was asked for"]
     drop: Annotated[Drop | None, "task metric and drop; None where it was not measured"]
     language: Annotated[LanguageBox | None, "how language models differ on texts; None where none were run"]
@@ -135,16 +135,11 @@ class ReportContext:
     counts: Annotated[tuple[str, ...], "layers, flagged layers, causes, rules passed and not judged, notices"]
     warnings: Annotated[tuple[str, ...], "notices of the collectors"]
     budget: Annotated[BudgetBox | None, "where the noise comes from; None where that was not measured"]
-    previous: Annotated[PreviousBox | None, "what changed since the previous case; None where none was given"]
     causes: Annotated[tuple[CauseCard, ...], "causes, best first"]
     assumed: Annotated[AssumedGroup | None, "what causes of assumed harm have in common; None where there are none"]
-    prescription: Annotated[PrescriptionBox | None, "the best remedies as one configuration; None: nothing to repair"]
     tried: Annotated[bool, "remedies were tried on the model"]
-    workflow: Annotated[tuple[WorkflowStep, ...], "order of the search and where it stands; none without a loss"]
-    advice: Annotated[tuple[Page, ...], "general pages in the order in which to read them"]
-    advice_text: Annotated[str, "why they are to be read, as a sentence"]
-    advice_place: Annotated[AdvicePlace | None, "first: in front of the causes; open or folded: behind them"]
-    parts: Annotated[tuple[Section, ...], "the tables of the report, in the order in which they stand"]
+    urgent: Annotated[Section | None, "general pages, where they stand in front of the causes"]
+    parts: Annotated[tuple[Section, ...], "what stands behind the causes, in the order in which it stands"]
     unjudged: Annotated[str, "how many rules lacked a fact, as a sentence; empty where none did"]
     pages: Annotated[tuple[Page, ...], "manual pages of the rules that fired and of the advice"]
 
@@ -159,6 +154,12 @@ def build_context(diagnosis: Diagnosis, manuals: Mapping[str, str], samples: Sam
     """
     causes = cause_cards(diagnosis, manuals)
     advice = _manual_pages([f"{GENERAL}/{stem}" for stem in diagnosis.advice], manuals)
+    general = _advice_section(diagnosis, advice)
+    behind = [
+        workflow_section(diagnosis),
+        general if diagnosis.advice_place != "first" else None,
+        prescription_section(diagnosis),
+    ]
     first = first_step(diagnosis, causes, _leading_titles(diagnosis, advice))
     return ReportContext(
         title=name(diagnosis.model.name),
@@ -170,8 +171,9 @@ def build_context(diagnosis: Diagnosis, manuals: Mapping[str, str], samples: Sam
         verdict_word=_verdict_word(diagnosis),
         verdict_text=_verdict_text(diagnosis),
         judged_alone=judged_alone(diagnosis),
-        opening=tuple(filter(None, [gate_section(diagnosis), _failure_section(diagnosis)])),
-        sized=not float_alone(diagnosis),
+        opening=tuple(
+            filter(None, [previous_section(diagnosis.previous), gate_section(diagnosis), _failure_section(diagnosis)])
+        ),
         gate=_gate_span(diagnosis.check),
         drop=metric_drop(diagnosis.metrics),
         language=language_box(diagnosis),
@@ -183,16 +185,11 @@ def build_context(diagnosis: Diagnosis, manuals: Mapping[str, str], samples: Sam
         counts=_count_texts(diagnosis),
         warnings=tuple(visible(text.strip(), 600) for text in diagnosis.warnings),
         budget=budget_box(diagnosis, manuals),
-        previous=previous_box(diagnosis.previous),
         causes=causes,
         assumed=assumed_group(diagnosis),
-        prescription=prescription_box(diagnosis),
         tried=diagnosis.proof is not None,
-        workflow=workflow_steps(diagnosis),
-        advice=advice,
-        advice_text=_advice_text(diagnosis),
-        advice_place=diagnosis.advice_place,
-        parts=tuple(_parts(diagnosis, manuals, samples)),
+        urgent=general if diagnosis.advice_place == "first" else None,
+        parts=(*filter(None, behind), *_parts(diagnosis, manuals, samples)),
         unjudged=f"{count(unjudged, 'rule')} could not be judged" if (unjudged := len(diagnosis.not_judged)) else "",
         pages=_manual_pages(_codes_that_fired(diagnosis), manuals) + advice,
     )
@@ -223,11 +220,6 @@ def page_title(code: str, text: str) -> str:
     """First heading of a manual page, else its code."""
     heading = next((line for line in text.splitlines() if line.startswith("# ")), "")
     return visible(heading.removeprefix("# ").strip() or code, 200)
-
-
-def anchor(code: str) -> str:
-    """Id of a manual page embedded in the report."""
-    return f"manual-{code.replace('/', '-')}"
 
 
 def _manual_pages(codes: Iterable[str], manuals: Mapping[str, str]) -> tuple[Page, ...]:
@@ -373,7 +365,8 @@ def _leading_titles(diagnosis: Diagnosis, pages: Sequence[Page]) -> list[str]:
     return [page.title for page in pages] or [capital(stem.replace("-", " ")) for stem in diagnosis.advice]
 
 
-def _advice_text(diagnosis: Diagnosis) -> str:
+def advice_text(diagnosis: Diagnosis) -> str:
+    """Why the general pages are to be read, as a sentence."""
     if diagnosis.advice_place == "folded":
         return "If the remedies of the causes do not help, the general measures are next."
     if diagnosis.advice_place == "first":
@@ -381,6 +374,19 @@ def _advice_text(diagnosis: Diagnosis) -> str:
     if diagnosis.causes:
         return "None of the causes found accounts for a loss."
     return "No rule named a cause."
+
+
+def _advice_section(diagnosis: Diagnosis, pages: Sequence[Page]) -> Section | None:
+    """General pages in the order in which to read them; folded below causes that are still to be tried."""
+    if not pages:
+        return None
+    linked = Bullets([Span(page.title, target=f"{EMBEDDED}{page.code}") for page in pages], ordered=True)
+    text, order = advice_text(diagnosis), "" if float_alone(diagnosis) else "; the size of the drop sets the order"
+    blocks: list[Block] = [Paragraph(f"{text} Try these in order{order}.", "lead"), linked]
+    if diagnosis.advice_place == "folded":
+        summary = f"{len(pages)} general measures, in the order in which to try them"
+        blocks = [Paragraph(text, "lead"), Details(summary, [linked])]
+    return Section("advice", "General advice", "Advice", blocks)
 
 
 def _model_text(diagnosis: Diagnosis) -> str:

@@ -20,7 +20,7 @@ from quantmedic.reports.block_markdown import (
     figure_markdown,
     section_markdown,
 )
-from quantmedic.reports.blocks import Cell, Column, Inline, Span, capitalized, cell_text
+from quantmedic.reports.blocks import EMBEDDED, Cell, Column, Inline, Span, capitalized, cell_text
 from quantmedic.reports.charts.frame import DARK_PALETTE, INLINE_PALETTE, PALETTE, Drawing
 from quantmedic.reports.kept import KeptTemplates
 from quantmedic.reports.text import NOT_MEASURED, capital, sentence, visible
@@ -91,6 +91,11 @@ def svg(chart: Drawing, *, standalone: bool = True, linked: bool = False) -> str
     return template.render(chart=chart, standalone=standalone, linked=linked, palette=palette)
 
 
+def anchor(code: str) -> str:
+    """Id of a manual page embedded in the report."""
+    return f"manual-{code.replace('/', '-')}"
+
+
 def breakable_path(name: str) -> Markup:
     """A name that may break after its separators."""
     return Markup("<wbr>").join(PATH_PART.findall(name))
@@ -108,9 +113,11 @@ def inline_html(text: Inline, linked: bool = False) -> Markup:
     if text.look == "flag":
         shown = Markup("● ") + shown
     if text.target and (linked or not text.target.startswith("#layer=")):
-        page = ".html" if text.target.startswith("manual/") else ""
+        target = f"{text.target}.html" if text.target.startswith("manual/") else text.target
+        if target.startswith(EMBEDDED):
+            target = f"#{anchor(target.removeprefix(EMBEDDED))}"
         mono = Markup(' class="mono"') if text.look == "name" else ""
-        return Markup('<a{} href="{}{}">{}</a>').format(mono, text.target, page, shown)
+        return Markup('<a{} href="{}">{}</a>').format(mono, target, shown)
     if text.look in TAGS:
         return Markup("<{0}>{1}</{0}>").format(TAGS[text.look], shown)
     look = "mono" if text.look == "name" else text.look

@@ -11,6 +11,7 @@ from quantmedic.engine.rules.remedies import Mark
 from quantmedic.engine.rules.toolchain import Chosen
 from quantmedic.engine.rules.toolchain_options import Language
 from quantmedic.engine.text import inert
+from quantmedic.reports.blocks import Block, Bullets, Code, Heading, Inline, Panel, Paragraph, Section, Span
 from quantmedic.reports.sections.prescription_run import USAGE, calibration_in_words, can_run
 from quantmedic.reports.sections.proof import gain_text, samples_text, trial_gain_text, trial_text
 from quantmedic.reports.text import capital, decibels, name, visible
@@ -88,6 +89,25 @@ def prescription_box(diagnosis: Diagnosis) -> PrescriptionBox | None:
         return None
     executed, together = _execution_text(given, diagnosis), pair_text(diagnosis.pair)
     return _box_of(given, chosen, executed=executed, together=together, runs=can_run(diagnosis))
+
+
+def prescription_section(diagnosis: Diagnosis) -> Section | None:
+    """The remedies, and what to paste; None where there is nothing to repair."""
+    box = prescription_box(diagnosis)
+    if box is None:
+        return None
+    lead = " ".join(filter(None, [box.how, box.basis, box.executed, box.together]))
+    pasted: list[Block] = [Bullets([_step_item(step) for step in box.steps], "steps", ordered=True)]
+    for each in box.configurations:
+        pasted += [Heading([f"{each.language}, in ", Span(each.file, target=each.file)]), Code(each.code)]
+    pasted += [Paragraph(text, "muted") for text in box.remarks]
+    title = f"Prescription{f' for {box.toolchain}' if box.toolchain else ''}"
+    return Section("prescription", title, "Prescription", [Paragraph(lead, "lead"), Panel("Prescription", pasted)])
+
+
+def _step_item(step: StepLine) -> Inline:
+    points = [Span(text, "point") for text in (step.gain, step.option, *step.notes)]
+    return [Span(step.title, "strong"), f": {step.changes}" if step.changes else "", *points]
 
 
 def _box_of(

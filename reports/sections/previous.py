@@ -1,10 +1,8 @@
 """What became of the previous diagnosis, as text: the outcome, what changed, which remedies were tried."""
 
-from dataclasses import dataclass
-from typing import Annotated
-
 from quantmedic.engine.contract.previous_report import Changed, Effect, Previous, SettingChange, Tried
 from quantmedic.engine.metrics.kinds import is_share, kind_of
+from quantmedic.reports.blocks import Bullets, Section
 from quantmedic.reports.text import (
     capital,
     count,
@@ -22,29 +20,20 @@ from quantmedic.reports.text import (
 PLURALS = {"layer": "layers", "block": "blocks", "activation": "activations", "data set": "data sets"}
 
 
-@dataclass(frozen=True)
-class PreviousBox:
-    """The previous case against this one."""
-
-    verdict: Annotated[str, "helped, without effect, or not comparable"]
-    gain: Annotated[str, "gain at the output, in brackets; empty where it is not known"]
-    outcome: Annotated[tuple[str, ...], "output, agreement and metric, then and now"]
-    changes: Annotated[tuple[str, ...], "settings that changed, with an example each"]
-    tried: Annotated[tuple[str, ...], "remedies of the previous diagnosis that were applied, and what came of it"]
-
-
-def previous_box(previous: Previous | None) -> PreviousBox | None:
-    """The comparison as text; None where no previous case was given."""
+def previous_section(previous: Previous | None) -> Section | None:
+    """The previous case against this one: the outcome, what changed, what was tried; None where none was given."""
     if previous is None:
         return None
+    changed = [_change_text(changed) for changed in previous.changed] or ["no setting that is measured"]
+    items = [f"changed: {text}" for text in changed] + [f"tried: {_trial_text(tried)}" for tried in previous.tried]
+    blocks = [Bullets([*outcome_texts(previous.effect), *items])]
+    return Section("previous", previous_title(previous), "Previous", blocks)
+
+
+def previous_title(previous: Previous) -> str:
+    """Whether what was done since the previous case helped, and the gain at the output where it is known."""
     effect = previous.effect
-    return PreviousBox(
-        verdict=_effect_text(effect.helped),
-        gain=_gain_in_brackets(effect.gain_db),
-        outcome=tuple(_outcome_texts(effect)),
-        changes=tuple(_change_text(changed) for changed in previous.changed),
-        tried=tuple(_trial_text(tried) for tried in previous.tried),
-    )
+    return f"since the previous case: {_effect_text(effect.helped)}{_gain_in_brackets(effect.gain_db)}"
 
 
 def tried_text(tried: tuple[Tried, ...]) -> str:
@@ -63,7 +52,8 @@ def _gain_in_brackets(gain_db: float | None) -> str:
     return f" ({decibels(gain_db, '+')})" if gain_db is not None else ""
 
 
-def _outcome_texts(effect: Effect) -> list[str]:
+def outcome_texts(effect: Effect) -> list[str]:
+    """Output, agreement and metric, then and now."""
     parts = []
     if effect.gain_db is not None:
         parts.append(f"output SQNR {level(effect.sqnr_before)} → {decibels(effect.sqnr)}")

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.metrics.kinds import is_share
+from quantmedic.reports.blocks import Bullets, Inline, Paragraph, Section, Span
 from quantmedic.reports.sections.run_kind import compares_checkpoints
 from quantmedic.reports.text import count, visible
 
@@ -57,6 +58,24 @@ def workflow_steps(diagnosis: Diagnosis) -> tuple[WorkflowStep, ...]:
         )
         for place, (title, asks, letters) in enumerate(STEPS)
     )
+
+
+def workflow_section(diagnosis: Diagnosis) -> Section | None:
+    """The steps, and where the search stands; None where there are none."""
+    steps = workflow_steps(diagnosis)
+    if not steps:
+        return None
+    lead = Paragraph("From the top: a step is worth its effort only where those above it are settled.", "lead")
+    looks = [f"step-{step.state}" for step in steps]
+    items = Bullets([_step_text(step) for step in steps], "workflow", ordered=True, looks=looks)
+    return Section("workflow", "Where the search stands", "Search", [lead, items])
+
+
+def _step_text(step: WorkflowStep) -> Inline:
+    here = [" ", Span("you are here", "chip chip-medium")] if step.state == "here" else []
+    found = f"found {', '.join(step.found)}" if step.found else ""
+    checks = Span("; ".join(filter(None, [step.checks, found])), "point")
+    return [Span(step.title, "strong"), *here, f": {step.asks}{f'. {step.note}' if step.note else ''}", checks]
 
 
 def _current_step(diagnosis: Diagnosis) -> int:

@@ -5,11 +5,11 @@ from itertools import groupby
 
 from quantmedic.engine.contract.causes import RuleNote
 from quantmedic.engine.contract.diagnosis import Diagnosis
-from quantmedic.reports.context import ReportContext, build_context, failure_box
+from quantmedic.reports.context import ReportContext, advice_text, build_context, failure_box
 from quantmedic.reports.sections.cards import WHOLE, CauseCard, EvidenceLine, Example, RemedyCard
 from quantmedic.reports.sections.imports import normalized_text, reported_rows, tells_text
-from quantmedic.reports.sections.prescription import PrescriptionBox
-from quantmedic.reports.sections.previous import PreviousBox
+from quantmedic.reports.sections.prescription import PrescriptionBox, prescription_box
+from quantmedic.reports.sections.previous import previous_section
 from quantmedic.reports.sections.proof import proof_section
 from quantmedic.reports.sections.tables import comparison_section, comparison_table, layer_table
 from quantmedic.reports.terminal.block_lines import NAME_WIDTH, render_table, section_lines
@@ -77,19 +77,21 @@ def _report_lines(diagnosis: Diagnosis, context: ReportContext, paint: Paint) ->
         for line in failure.lines:
             yield from wrap_line(line, indent=2)
         yield from wrap_line(failure.unknown)
-    if context.previous is not None:
+    if (since := previous_section(diagnosis.previous)) is not None:
+        yield from section_lines(since)
+    if diagnosis.advice_place == "first":
+        yield from _advice_lines(diagnosis)
+    box = prescription_box(diagnosis)
+    for card in context.causes:
         yield ""
-        yield from _previous_lines(context.previous, paint)
-    if context.advice_place == "first":
-        yield from _advice_lines(context, diagnosis.advice)
-    yield from _cause_lines(context, paint)
+        yield from _cause_block(card, paint, file_with(card, box))
     if (proof := proof_section(diagnosis)) is not None:
         yield from section_lines(proof)
-    if context.prescription is not None:
+    if box is not None:
         yield ""
-        yield from _prescription_lines(context.prescription, paint)
-    if context.advice_place in ("open", "folded"):
-        yield from _advice_lines(context, diagnosis.advice)
+        yield from _prescription_lines(box, paint)
+    if diagnosis.advice_place in ("open", "folded"):
+        yield from _advice_lines(diagnosis)
     if comparison_section(diagnosis) is not None:
         yield ""
         yield from render_table(comparison_table(diagnosis))
@@ -107,15 +109,15 @@ def _report_lines(diagnosis: Diagnosis, context: ReportContext, paint: Paint) ->
             yield "  whole names, and all facts of a layer: quantmedic show CASE --layer #"
 
 
-def _advice_lines(context: ReportContext, stems: Sequence[str]) -> Iterator[str]:
+def _advice_lines(diagnosis: Diagnosis) -> Iterator[str]:
     """General pages one by one; below causes that are still to be tried in one sentence."""
     yield ""
-    if context.advice_place != "folded":
-        yield f"{context.advice_text} Read in this order:"
-        yield from (f"  quantmedic explain {visible(stem, NAME_LIMIT)}" for stem in stems)
+    stems = [visible(stem, NAME_LIMIT) for stem in diagnosis.advice]
+    if diagnosis.advice_place != "folded":
+        yield f"{advice_text(diagnosis)} Read in this order:"
+        yield from (f"  quantmedic explain {stem}" for stem in stems)
         return
-    names = ", ".join(visible(stem, NAME_LIMIT) for stem in stems)
-    yield from wrap_line(f"{context.advice_text} In this order (quantmedic explain NAME): {names}")
+    yield from wrap_line(f"{advice_text(diagnosis)} In this order (quantmedic explain NAME): {', '.join(stems)}")
 
 
 def _prescription_lines(box: PrescriptionBox, paint: Paint) -> Iterator[str]:
@@ -133,21 +135,6 @@ def _prescription_lines(box: PrescriptionBox, paint: Paint) -> Iterator[str]:
     yield from wrap_line(box.executed, indent=2, hang=0)
     for remark in box.remarks:
         yield from wrap_line(remark, indent=2, hang=0)
-
-
-def _previous_lines(box: PreviousBox, paint: Paint) -> Iterator[str]:
-    yield paint(f"since the previous case: {box.verdict}{box.gain}", "bold")
-    yield from wrap_line(", ".join(box.outcome), indent=2)
-    yield from wrap_line(f"changed: {'; '.join(box.changes) or 'no setting that is measured'}", indent=2)
-    for line in box.tried:
-        yield from wrap_line(f"tried: {line}", indent=2)
-
-
-def _cause_lines(context: ReportContext, paint: Paint) -> Iterator[str]:
-    """Causes one by one."""
-    for card in context.causes:
-        yield ""
-        yield from _cause_block(card, paint, file_with(card, context.prescription))
 
 
 def _cause_block(card: CauseCard, paint: Paint, file: str) -> Iterator[str]:

@@ -7,11 +7,12 @@ from itertools import chain
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.diagnosis.budget_lines import NAMED
 from quantmedic.engine.rules.rule import SERIOUS
-from quantmedic.reports.context import ReportContext, failure_box
+from quantmedic.reports.context import ReportContext, advice_text, failure_box
 from quantmedic.reports.sections.budget_box import BudgetBox, BudgetRow
 from quantmedic.reports.sections.cards import CauseCard, Gain
 from quantmedic.reports.sections.first_step import FirstStep
-from quantmedic.reports.sections.prescription import PrescriptionBox
+from quantmedic.reports.sections.prescription import PrescriptionBox, prescription_box
+from quantmedic.reports.sections.previous import outcome_texts, previous_title
 from quantmedic.reports.terminal.lines import WIDTH, Paint, wrap_line
 from quantmedic.reports.text import count, name, visible
 
@@ -37,7 +38,7 @@ def summary_lines(context: ReportContext, diagnosis: Diagnosis, paint: Paint) ->
         paint: Colours.
     """
     head = [*verdict_lines(context, paint), *_happened_lines(context, diagnosis)]
-    first = [*_first_lines(context, diagnosis.advice, paint), *_origin_lines(context)]
+    first = [*_first_lines(context, diagnosis, paint), *_origin_lines(context)]
     last = [paint(f"{_counts_text(context, diagnosis)}. All of it: --verbose", "dim")]
     room = LINES - len(head) - len(first) - len(last)
     yield from head
@@ -85,17 +86,17 @@ def _happened_lines(context: ReportContext, diagnosis: Diagnosis) -> Iterator[st
     if (failure := failure_box(diagnosis)) is not None:
         yield from wrap_line(" ".join([failure.summary, *failure.lines[-1:]]), most=3)
         yield from wrap_line(failure.unknown, most=2)
-    if context.previous is not None:
-        yield f"since the previous case: {context.previous.verdict}{context.previous.gain}"
-        yield from wrap_line(", ".join(context.previous.outcome), indent=2, most=1)
+    if diagnosis.previous is not None:
+        yield previous_title(diagnosis.previous)
+        yield from wrap_line(", ".join(outcome_texts(diagnosis.previous.effect)), indent=2, most=1)
 
 
-def _first_lines(context: ReportContext, advice: Sequence[str], paint: Paint) -> Iterator[str]:
+def _first_lines(context: ReportContext, diagnosis: Diagnosis, paint: Paint) -> Iterator[str]:
     """The first step, why, where, and what changes."""
-    first = context.first
+    first, advice = context.first, diagnosis.advice
     if first is None or not (context.causes or context.tried):
         if advice:
-            yield from wrap_line(f"{context.advice_text} To read: quantmedic explain {', '.join(advice)}", most=2)
+            yield from wrap_line(f"{advice_text(diagnosis)} To read: quantmedic explain {', '.join(advice)}", most=2)
         return
     yield ""
     label, *rest = wrap_line(f"{first.label}: {first.named}{brings(first.gain)}", most=2)
@@ -112,7 +113,7 @@ def _first_lines(context: ReportContext, advice: Sequence[str], paint: Paint) ->
         )
     elif advice:
         yield from wrap_line(f"quantmedic explain {advice[0]}", indent=2, most=1)
-    yield from _change_lines(context, card if first.code else None, first)
+    yield from _change_lines(prescription_box(diagnosis), card if first.code else None, first)
 
 
 def _shown_card(context: ReportContext) -> CauseCard | None:
@@ -135,7 +136,7 @@ def _found_text(card: CauseCard, first: FirstStep) -> str:
     return f"{card.code} {visible(card.name, NAME_LIMIT)}, confidence {card.confidence}: {card.message}{layers}"
 
 
-def _change_lines(context: ReportContext, card: CauseCard | None, first: FirstStep) -> Iterator[str]:
+def _change_lines(box: PrescriptionBox | None, card: CauseCard | None, first: FirstStep) -> Iterator[str]:
     """What the remedy sets, in words of the toolchain in use, the file that has it whole, and what carries it out."""
     remedies = card.remedies if card is not None else ()
     remedy = next((each for each in remedies if each.title == first.title), next(iter(remedies), None))
@@ -148,7 +149,6 @@ def _change_lines(context: ReportContext, card: CauseCard | None, first: FirstSt
     if lines and max(map(len, lines)) <= WIDTH - 4:
         yield f"  set in {', '.join(first.sets)}:"
         yield from (f"    {visible(line)}" for line in lines)
-    box = context.prescription
     if box is not None and box.configurations and (remedy is None or _holds(box, remedy.title)):
         done = "; quantmedic fix with the same arguments carries it out" if box.grade == "executed" else ""
         yield f"  to paste: {box.configurations[0].file}{done}"

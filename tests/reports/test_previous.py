@@ -7,7 +7,7 @@ import pytest
 from quantmedic.engine.case.facts import CaseFacts
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.contract.previous_report import Changed, Effect, Previous, SettingChange, Tried
-from quantmedic.reports.context import build_context
+from quantmedic.reports.context import advice_text, build_context
 from quantmedic.reports.markdown import render_markdown
 from quantmedic.reports.page.html import render_index
 from quantmedic.reports.terminal.console import render_console
@@ -84,11 +84,12 @@ def test_outcome_changes_and_what_was_tried_are_told(diagnosis: Diagnosis, manua
 
 def test_general_page_comes_first_where_all_was_tried(diagnosis: Diagnosis, manuals: dict[str, str]) -> None:
     one = diagnosis.model_copy(update={"causes": diagnosis.causes[:1]})
-    context = build_context(since(one, advice=("preprocessing",), advice_place="first"), manuals)
+    found = since(one, advice=("preprocessing",), advice_place="first")
+    context = build_context(found, manuals)
     assert context.first is not None
     assert context.first.title == "Preprocessing"
     assert "tried without effect" in context.first.detail
-    assert context.advice_text == "What was tried for the causes had no effect."
+    assert advice_text(found) == "What was tried for the causes had no effect."
     assert build_context(since(diagnosis), manuals).first.code == "D001"
 
 
