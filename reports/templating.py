@@ -13,11 +13,10 @@ from markupsafe import Markup, escape
 
 from quantmedic.reports.block_markdown import (
     Safe,
-    blocks_markdown,
     code_fence,
     code_span,
     escape_markdown,
-    figure_markdown,
+    inline_markdown,
     section_markdown,
 )
 from quantmedic.reports.blocks import EMBEDDED, Cell, Column, Inline, Span, capitalized, cell_text
@@ -151,9 +150,8 @@ def markdown_environment() -> jinja2.Environment:
         "url": lambda path: Safe(quote(path)),
         "made": Safe,
         "capital": capital,
-        "blocks": blocks_markdown,
         "section": section_markdown,
-        "figure": figure_markdown,
+        "inline": inline_markdown,
     }
     return environment
 

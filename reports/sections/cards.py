@@ -15,6 +15,7 @@ from quantmedic.engine.diagnosis.snippets import changed_settings, is_whole, ren
 from quantmedic.engine.rules.conditions import COMPARISONS, SHOWN
 from quantmedic.engine.rules.evaluate import Evidence
 from quantmedic.engine.rules.remedies import Snippet
+from quantmedic.reports.blocks import Column, Inline, Span, Table, joined, make_table
 from quantmedic.reports.sections.asked import asked_lines, is_about_asked
 from quantmedic.reports.sections.gate import exempted_of
 from quantmedic.reports.sections.harm import harm_text
@@ -105,24 +106,22 @@ class RemedyCard:
     unsafe: Annotated[str, "when it is useless or unsafe"]
     toolchains: Annotated[tuple[ToolchainBlock, ...], "what to copy, per toolchain"]
 
-
-@dataclass(frozen=True)
-class WithheldLine:
-    """A remedy that is not advised."""
-
-    title: Annotated[str, "name of the remedy"]
-    because: Annotated[str, "reason"]
-    concerns: Annotated[str, "layers that the reason holds for; empty: for all"]
-
-
-@dataclass(frozen=True)
-class ExplainedLine:
-    """A finding that vanishes with the cause."""
-
-    rule: Annotated[str, "code of the rule that found it"]
-    name: Annotated[str, "name of that rule"]
-    subject: Annotated[str, "layer, tensor, data set or output"]
-    message: Annotated[str, "what was found"]
+    @property
+    def facts(self) -> list[tuple[str, Inline]]:
+        """All that there is to say of it, each with what it is called."""
+        left: Inline = ["; left their integer kernels without being meant to: ", Span(self.left_integer, "mono")]
+        unsure = f"whether it is in place already: {self.unsure} was not measured"
+        facts: list[tuple[str, Inline, object]] = [
+            ("changes", self.changes, self.changes),
+            ("for", Span(self.concerns, "mono"), self.concerns),
+            ("now", joined([Span(text, "code") for text in self.now]), self.now),
+            ("measured", [self.measured, left if self.left_integer else ""], self.measured),
+            ("predicted", self.predicted, self.predicted),
+            ("costs", self.cost, self.cost),
+            ("not if", self.unsafe, self.unsafe),
+            ("not known", unsure, self.unsure),
+        ]
+        return [(label, text) for label, text, known in facts if known]
 
 
 @dataclass(frozen=True)
@@ -164,8 +163,8 @@ class CauseCard:
     more_evidence: Annotated[tuple[EvidenceLine, ...], "facts of the remaining subjects"]
     more_subjects: Annotated[int, "number of the remaining subjects"]
     remedies: Annotated[tuple[RemedyCard, ...], "what to do, best first"]
-    withheld: Annotated[tuple[WithheldLine, ...], "remedies that are not advised, and why"]
-    explains: Annotated[tuple[ExplainedLine, ...], "findings that vanish when this cause is repaired"]
+    withheld: Annotated[tuple[str, ...], "remedies that are not advised, for which layers, and why"]
+    explains: Annotated[Table | None, "findings that vanish when this cause is repaired; None where it explains none"]
     explains_text: Annotated[str, "the same counted by rule: 'A001 ×3, A012'; empty where it explains none"]
     connections: Annotated[tuple[str, ...], "what else is about the same noise, as sentences"]
     tried: Annotated[str, "remedies that were applied since the previous case in vain; empty where none was"]
@@ -211,8 +210,8 @@ def _cause_card(rank: int, cause: CauseReport, diagnosis: Diagnosis, pages: set[
         more_evidence=_evidence_lines(rest),
         more_subjects=len({row.subject for row in rest}),
         remedies=tuple(_remedy_card(remedy, cause, diagnosis) for remedy in cause.remedies),
-        withheld=tuple(_withheld_line(held) for held in cause.withheld),
-        explains=tuple(_explained_line(found) for found in cause.absorbs),
+        withheld=tuple(_withheld_text(held) for held in cause.withheld),
+        explains=_explained_table(cause),
         explains_text=_explains_text(cause.absorbs),
         connections=connections(cause, diagnosis),
         tried=tried_text(cause.tried),
@@ -473,12 +472,23 @@ def _first_names(names: Sequence[str]) -> str:
     return f"{shown} and {more} more" if more > 0 else shown
 
 
-def _withheld_line(held: Withheld) -> WithheldLine:
-    return WithheldLine(capital(held.title), visible(held.because, 600), _first_names(held.layers))
+def _withheld_text(held: Withheld) -> str:
+    where = f" ({_first_names(held.layers)})" if held.layers else ""
+    return f"{capital(held.title)}{where}: {visible(held.because, 600)}"
 
 
-def _explained_line(found: Explained) -> ExplainedLine:
-    return ExplainedLine(visible(found.rule), name(found.name), name(found.subject), visible(found.message, 600))
+def _explained_table(cause: CauseReport) -> Table | None:
+    if not cause.absorbs:
+        return None
+    return make_table(
+        f"Findings explained by {name(cause.shown)}",
+        cause.absorbs,
+        [
+            (Column("rule"), lambda found: f"{visible(found.rule)} {name(found.name)}"),
+            (Column("where", "name"), lambda found: name(found.subject)),
+            (Column("finding"), lambda found: capital(visible(found.message, 600))),
+        ],
+    )
 
 
 def _explains_text(found: Iterable[Explained]) -> str:

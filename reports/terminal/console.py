@@ -153,16 +153,15 @@ def _cause_block(card: CauseCard, paint: Paint, file: str) -> Iterator[str]:
     yield from _evidence_lines([*card.evidence, *card.more_evidence])
     for text in card.connections:
         yield from wrap_line(text, indent=3, hang=0)
-    if card.explains:
-        yield f"   explains {count(len(card.explains), 'finding')} ({card.explains_text})"
+    if card.explains is not None:
+        yield f"   explains {count(len(card.explains.rows), 'finding')} ({card.explains_text})"
     for remedy in card.remedies:
         stands_above = any(gain.kind == "measured" for gain in card.gains) and remedy is card.remedies[0]
         yield from _remedy_lines(remedy, paint, stands_above, file if remedy is card.remedies[0] else "")
     if not card.remedies and card.withheld:
         yield "   help: none; every remedy is withheld"
     for held in card.withheld:
-        where = f" ({held.concerns})" if held.concerns else ""
-        yield from wrap_line(f"not advised: {held.title}{where}: {held.because}", indent=3, hang=6)
+        yield from wrap_line(f"not advised: {held}", indent=3, hang=6)
 
 
 def _evidence_lines(lines: Sequence[EvidenceLine]) -> Iterator[str]:
