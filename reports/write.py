@@ -24,12 +24,11 @@ from quantmedic.reports.machines.metrics import render_metrics
 from quantmedic.reports.machines.model_explorer import render_model_explorer
 from quantmedic.reports.machines.sarif import render_sarif
 from quantmedic.reports.manual import glossary_page
-from quantmedic.reports.markdown import render_markdown
 from quantmedic.reports.page.html import INDEX, render_index, render_manual_page
 from quantmedic.reports.sections.prescription import prescription_files
 from quantmedic.reports.sections.prescription_run import run_files
 from quantmedic.reports.sections.samples import samples_of
-from quantmedic.reports.templating import svg
+from quantmedic.reports.templating import markdown_environment, svg, template_variables
 
 FORMATS = ("html", "markdown", "json", "png", "model-explorer", "metrics", "sarif", "junit")
 #: What a gate's verdict is written to, by format.
@@ -45,6 +44,11 @@ class Written(NamedTuple):
 
     path: Path
     size: int
+
+
+def render_markdown(context: ReportContext) -> str:
+    """``report.md``, for tickets and pull requests: links the manual's pages and shows the graphs beside it."""
+    return markdown_environment().get_template("report.md").render(**template_variables(context))
 
 
 @without_garbage_collection

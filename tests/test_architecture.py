@@ -78,7 +78,7 @@ REPORT_STEPS = (
     ("block_markdown",),
     ("templating", "sections", "manual"),
     ("context",),
-    ("machines", "markdown", "page", "terminal"),
+    ("machines", "page", "terminal"),
     ("files", "search_formats", "write", "xquant"),
 )
 FOLDERS = {"quantmedic", *MAY_IMPORT}

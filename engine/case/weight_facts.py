@@ -154,7 +154,7 @@ class WeightFacts(Facts):
         "how the codes are stored: gptq, awq, pack-quantized, int8, fp8, bitsandbytes, torchao, gguf q4_k …, or "
         "fake-quantized"
     )
-    groups: int | None = fact("groups of weights that share a scale, over all output channels")
+    groups: int | None = fact("groups of weights that share a scale, over all output channels; between checkpoints")
     group_size: int | None = fact("weights of a group, of the largest where they differ")
     dead_groups: int | None = fact(
         "groups stored as one value, or with a scale that is 0 or no number, whose float weights differ and have at "
@@ -256,7 +256,7 @@ class WeightFacts(Facts):
         "of 32 to 256 output channels, dead ones left out; between checkpoints",
         "share",
     )
-    dead_share: float | None = fact("dead_groups / groups", "share")
+    dead_share: float | None = fact("dead_groups / groups; between checkpoints", "share")
     misscaled_groups: int | None = fact(
         "groups of at least 16 weights that are the float ones (with a cosine above 0.95) times over 1.5, or under "
         "half, the usual factor of their output channel, whose median group is as alike; between checkpoints"

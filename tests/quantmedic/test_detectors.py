@@ -17,7 +17,7 @@ import quantmedic
 from quantmedic.cli.main import cli
 from quantmedic.demo.metric import objects_found
 from quantmedic.reports.context import build_context
-from quantmedic.reports.markdown import render_markdown
+from quantmedic.reports.write import render_markdown
 
 pytestmark = pytest.mark.thorough
 

@@ -14,9 +14,9 @@ from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.diagnosis.prediction import predict
 from quantmedic.engine.diagnosis.suspects import PREFERENCE_DB, SUFFICIENT_DB
 from quantmedic.reports.context import build_context
-from quantmedic.reports.markdown import render_markdown
 from quantmedic.reports.page.html import render_index
 from quantmedic.reports.terminal.console import render_console
+from quantmedic.reports.write import render_markdown
 
 pytestmark = pytest.mark.thorough
 

@@ -6,9 +6,9 @@ from builders.budgets import line, with_budget
 from quantmedic.engine.case.proof import ExecutionRecord, TrialRecord
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.reports.context import build_context
-from quantmedic.reports.markdown import render_markdown
 from quantmedic.reports.sections.cards import cause_cards
 from quantmedic.reports.terminal.console import render_console
+from quantmedic.reports.write import render_markdown
 
 
 def told(diagnosis: Diagnosis) -> list[tuple[str, ...]]:

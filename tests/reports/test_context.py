@@ -19,7 +19,6 @@ from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.reports.block_markdown import blocks_markdown
 from quantmedic.reports.blocks import Panel, Span
 from quantmedic.reports.context import ReportContext, build_context
-from quantmedic.reports.markdown import render_markdown
 from quantmedic.reports.page.html import render_index
 from quantmedic.reports.sections.data_sets import SOUND
 from quantmedic.reports.sections.gate import (
@@ -35,6 +34,7 @@ from quantmedic.reports.sections.prescription import REQUANTIZED
 from quantmedic.reports.sections.tables import LAYERS_SHOWN, RELATIONS
 from quantmedic.reports.templating import OTHER_VARIABLES, html_environment, markdown_environment
 from quantmedic.reports.text import sentence
+from quantmedic.reports.write import render_markdown
 
 TEMPLATES = sorted(path.name for path in files("quantmedic.reports").joinpath("templates").iterdir())
 

@@ -9,9 +9,9 @@ from quantmedic.engine.case.facts import KernelFacts
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.reports.block_markdown import blocks_markdown
 from quantmedic.reports.context import build_context
-from quantmedic.reports.markdown import render_markdown
 from quantmedic.reports.page.html import render_index
 from quantmedic.reports.sections.cost import ASK, SLOWEST, cost_section
+from quantmedic.reports.write import render_markdown
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.errors import OutputError
 from quantmedic.reports.context import build_context
 from quantmedic.reports.machines.github import annotations, append_summary, job_summary
-from quantmedic.reports.markdown import render_markdown
+from quantmedic.reports.write import render_markdown
 
 COMMAND = re.compile(r"::(error|warning|notice) ([^:]*)::(.*)")
 

@@ -11,11 +11,11 @@ from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.rules.remedy_kinds import REMEDY_KINDS
 from quantmedic.reports.context import build_context
 from quantmedic.reports.machines.json import render_json
-from quantmedic.reports.markdown import render_markdown
 from quantmedic.reports.page.html import render_index
 from quantmedic.reports.sections.budget_box import NO_NAME, BudgetBox, budget_box
 from quantmedic.reports.terminal.console import render_console
 from quantmedic.reports.terminal.summary import TITLE
+from quantmedic.reports.write import render_markdown
 from quantmedic.trials.noise_division import HEALING
 
 

@@ -10,8 +10,8 @@ from builders.gates import regression
 
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.reports.context import build_context
-from quantmedic.reports.markdown import render_markdown
 from quantmedic.reports.templating import code_fence, code_span, escape_markdown
+from quantmedic.reports.write import render_markdown
 
 
 def exempted(diagnosis: Diagnosis, cause: str) -> Diagnosis:

@@ -8,9 +8,9 @@ from quantmedic.engine.case.facts import CaseFacts
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.contract.previous_report import Changed, Effect, Previous, SettingChange, Tried
 from quantmedic.reports.context import advice_text, build_context
-from quantmedic.reports.markdown import render_markdown
 from quantmedic.reports.page.html import render_index
 from quantmedic.reports.terminal.console import render_console
+from quantmedic.reports.write import render_markdown
 
 FAILED = Tried(
     cause="channel-range-imbalance",

@@ -5,9 +5,9 @@ import pytest
 from quantmedic.engine.case.proof import ExecutionRecord, MetricTrial, ProofRecord, TrialRecord
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.reports.context import build_context
-from quantmedic.reports.markdown import render_markdown
 from quantmedic.reports.sections.cards import cause_cards
 from quantmedic.reports.sections.proof import proven_word, trial_text
+from quantmedic.reports.write import render_markdown
 
 
 def metric_trial(name: str, low: float, high: float) -> MetricTrial:

@@ -15,9 +15,9 @@ import quantmedic
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.reports.context import build_context
 from quantmedic.reports.machines.json import render_json
-from quantmedic.reports.markdown import render_markdown
 from quantmedic.reports.page.html import render_index
 from quantmedic.reports.terminal.console import render_console
+from quantmedic.reports.write import render_markdown
 
 #: Numbers that stand alone: not part of a name, a version, a path or a rule's code.
 NUMBER = re.compile(r"(?<![\w.\-/#:])\d+(?:\.\d+)?(?![\w:]|\.\d)")

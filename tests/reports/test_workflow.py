@@ -6,9 +6,9 @@ import pytest
 
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.reports.context import build_context
-from quantmedic.reports.markdown import render_markdown
 from quantmedic.reports.page.html import render_index
 from quantmedic.reports.sections.workflow import STEPS, workflow_steps
+from quantmedic.reports.write import render_markdown
 
 
 def here(diagnosis: Diagnosis) -> str:

@@ -12,7 +12,7 @@ from hypothesis import strategies as some
 from quantmedic.collectors.from_checkpoint.layers.expected_rounding import moved_share
 from quantmedic.collectors.from_checkpoint.layers.weight_fields import Grid
 from quantmedic.reports.context import build_context
-from quantmedic.reports.markdown import render_markdown
+from quantmedic.reports.write import render_markdown
 
 GROUP = 32
 

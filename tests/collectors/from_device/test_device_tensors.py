@@ -49,8 +49,8 @@ from quantmedic.engine.case.records import DeviceTensorRecord
 from quantmedic.engine.errors import DataError
 from quantmedic.engine.formulas.derive import derive
 from quantmedic.reports.context import build_context
-from quantmedic.reports.markdown import render_markdown
 from quantmedic.reports.sections.columns import layer_columns, presets
+from quantmedic.reports.write import render_markdown
 
 pytestmark = pytest.mark.thorough
 

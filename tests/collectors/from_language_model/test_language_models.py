@@ -26,7 +26,7 @@ from quantmedic.collectors.from_language_model.skeleton import without_import_no
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.errors import DataError, ModelError, QuantmedicError
 from quantmedic.reports.context import build_context
-from quantmedic.reports.markdown import render_markdown
+from quantmedic.reports.write import render_markdown
 
 pytestmark = pytest.mark.thorough
 

@@ -24,7 +24,7 @@ from quantmedic.collectors.from_language_model.checkpoint_case import run_langua
 from quantmedic.collectors.from_language_model.schemes import UnknownSchemeError, cache_grid, input_schemes
 from quantmedic.engine.case.facts import LanguageFacts
 from quantmedic.reports.context import build_context
-from quantmedic.reports.markdown import render_markdown
+from quantmedic.reports.write import render_markdown
 
 pytestmark = pytest.mark.thorough
 

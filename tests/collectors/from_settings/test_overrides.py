@@ -13,8 +13,8 @@ import quantmedic
 from quantmedic.engine.case.facts import OverrideFacts
 from quantmedic.engine.case.records import Case
 from quantmedic.reports.context import build_context
-from quantmedic.reports.markdown import render_markdown
 from quantmedic.reports.sections.asked import asked_lines, told_text
+from quantmedic.reports.write import render_markdown
 
 DATA = random(3, 32, 3, 8, 8)
 

@@ -16,8 +16,8 @@ from quantmedic.collectors.toolchain_files.formats import Imported, recognise_fo
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.errors import DataError
 from quantmedic.reports.context import build_context
-from quantmedic.reports.markdown import render_markdown
 from quantmedic.reports.sections.asked import asked_lines, told_text
+from quantmedic.reports.write import render_markdown
 
 CONV, ACT, HEAD = "/body/Conv", "/body/Relu", "/head/Gemm"
 

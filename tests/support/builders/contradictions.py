@@ -8,11 +8,11 @@ from quantmedic.engine.rules.rule import SEVERITIES
 from quantmedic.reports.context import ReportContext, build_context
 from quantmedic.reports.machines.comment import render_comment
 from quantmedic.reports.machines.json import render_json
-from quantmedic.reports.markdown import render_markdown
 from quantmedic.reports.page.html import render_index
 from quantmedic.reports.terminal.check import render_check
 from quantmedic.reports.terminal.console import render_console
 from quantmedic.reports.text import capital
+from quantmedic.reports.write import render_markdown
 
 #: What no report says whatever it is about.
 NEVER = (
