@@ -198,7 +198,7 @@ _ROWS = (
         "full-range",
         "ranges of activations",
         change.full_range,
-        title="new ranges from these data",
+        title="new ranges from the judged data",
         moves=change.widens,
         spreads=True,
     ),
