@@ -18,6 +18,9 @@ from quantmedic.engine.text import visible as visible
 
 NOT_MEASURED = "not measured"
 NAME_LIMIT = 120
+#: Facts that are put in words are longer than names, and told by their many words.
+SENTENCE_LIMIT = 600
+WORDS_OF_SENTENCE = 6
 UNITS_SHOWN = ("bits", "levels", "steps", "codes", "σ", "bytes")
 FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 #: Code in a line, which holds no links, or a link to a file beside the page or to a place in it.
@@ -121,7 +124,7 @@ def number(value: float | None, digits: int = 3) -> str:
     rounded = float(f"{value:.{digits}g}")
     if 1000 <= abs(rounded) < 1e6:
         return f"{rounded:.0f}"
-    text = f"{value:.{digits}g}"
+    text = f"{value + 0.0:.{digits}g}"  # never -0
     mantissa, has_exponent, exponent = text.partition("e")
     return f"{mantissa}e{int(exponent)}" if has_exponent else text
 
@@ -185,7 +188,7 @@ def measure(value: object, unit: str | None = None) -> str:
         case bool():
             return "yes" if value else "no"
         case str():
-            return name(value)
+            return visible(value, SENTENCE_LIMIT if value.count(" ") >= WORDS_OF_SENTENCE else NAME_LIMIT)
         case tuple() | list():
             return ", ".join(measure(item, unit) for item in value) or "none"
         case int() | float() if unit == "dB":

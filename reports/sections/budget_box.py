@@ -141,9 +141,7 @@ class _LossWords:
         """What the quantized model loses, and whether that is told from none."""
         whole, samples = self.whole, count(self.samples, "sample")
         if whole.judged:
-            return (
-                f"On these {samples}, quantizing costs {self.figure(whole.lost)} of {self.label} ({self.ends(whole)})."
-            )
+            return f"On {samples}, quantizing costs {self.figure(whole.lost)} of {self.label} ({self.ends(whole)})."
         return (
             f"The cost in {self.label} is not divided: {samples} are too few to distinguish a loss from none "
             f"({self.ends(whole)})."

@@ -13,6 +13,7 @@ RUN_LABELS = {
     "samples": "samples of each set at most",
     "batch_size": "batch size",
     "step_error": "operators measured on deployed inputs",
+    "metric_by_default": "metric taken by default",
     "metric_output": "output that the metric reads",
     "metric_options": "options of the metric",
     "unmatched": "operators without a twin",

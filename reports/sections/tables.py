@@ -296,7 +296,7 @@ def data_blocks(datasets: Sequence[DatasetFacts]) -> list[Block]:
     return [
         Heading("side by side"),
         sets_table(datasets),
-        *([Details("All facts of the data sets, with their formulas", others)] if others else []),
+        *([Details("All facts of the data sets", others)] if others else []),
     ]
 
 
@@ -494,8 +494,8 @@ def passed_section(diagnosis: Diagnosis, pages: Iterable[str]) -> Section:
         blocks = [Paragraph(said, "muted"), Bullets(counted, "rules")]
     if diagnosis.not_applicable:
         summary = (
-            f"Not applicable: {count(len(diagnosis.not_applicable), 'rule')}, for nothing of their kind occurs in this "
-            "model"
+            f"Not applicable: {count(len(diagnosis.not_applicable), 'rule')} (nothing of their kind occurs in this "
+            "model)"
         )
         names = [_rule_name(note, known) for note in diagnosis.not_applicable]
         blocks.append(Details(summary, [Bullets(names, "rules")]))

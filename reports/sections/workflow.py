@@ -68,7 +68,7 @@ def workflow_section(diagnosis: Diagnosis) -> Section | None:
     lead = Paragraph("From the top: a step is worth its effort only where those above it are settled.", "lead")
     looks = [f"step-{step.state}" for step in steps]
     items = Bullets([_step_text(step) for step in steps], "workflow", ordered=True, looks=looks)
-    return Section("workflow", "Where the search stands", "Search", [lead, items])
+    return Section("workflow", "What was checked and what comes next", "Search", [lead, items])
 
 
 def _step_text(step: WorkflowStep) -> Inline:

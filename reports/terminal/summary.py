@@ -39,7 +39,7 @@ def summary_lines(context: ReportContext, diagnosis: Diagnosis, paint: Paint) ->
     """
     head = [*verdict_lines(context, paint), *_happened_lines(context, diagnosis)]
     first = [*_first_lines(context, diagnosis, paint), *_origin_lines(context)]
-    last = [paint(f"{_counts_text(context, diagnosis)}. All of it: --verbose", "dim")]
+    last = [paint(f"{_counts_text(context, diagnosis)}. The whole report: --verbose", "dim")]
     room = LINES - len(head) - len(first) - len(last)
     yield from head
     yield from first

@@ -145,7 +145,7 @@ def with_task(diagnosis: Diagnosis, *, whole: LossPart) -> Diagnosis:
 def test_what_the_task_loses_stands_beside_the_noise(diagnosis: Diagnosis) -> None:
     found = with_task(diagnosis, whole=loss(0.13))
     box = box_of(found)
-    assert box.task == "On these 48 samples, quantizing costs 13.00 points of top-1 (11.00 … 15.00)."
+    assert box.task == "On 48 samples, quantizing costs 13.00 points of top-1 (11.00 … 15.00)."
     assert [row.lost for row in box.rows] == [
         "10.00 points (8.00 … 12.00)", "not judged (-19.00 … 21.00)", "0.00 points (-2.00 … 2.00)",
         "-1.00 points (-3.00 … 1.00)", "3.00 points (1.00 … 5.00)",

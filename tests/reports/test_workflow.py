@@ -75,11 +75,11 @@ def test_page_and_markdown_show_it(diagnosis: Diagnosis, healthy: Diagnosis, man
     found = with_rule(diagnosis, "D005")
     context = build_context(found, manuals)
     page, text = render_index(context, found), render_markdown(context)
-    assert page.count('aria-current="step"') == 1 and "Where the search stands" in page
+    assert page.count('aria-current="step"') == 1 and "What was checked and what comes next" in page
     assert "2. **Data and configuration** (you are here)" in text and "found D005" in text
     assert "Training with quantizers" in page and "Training with quantizers" in text
     sound = build_context(healthy, manuals)
-    assert "Where the search stands" not in render_index(sound, healthy)
+    assert "What was checked and what comes next" not in render_index(sound, healthy)
 
 
 def test_hostile_codes_stay_text(diagnosis: Diagnosis, manuals: Mapping[str, str]) -> None:
