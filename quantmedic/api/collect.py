@@ -39,7 +39,7 @@ from quantmedic.collectors.measure.memory import heed_memory
 from quantmedic.collectors.measure.options import Options
 from quantmedic.engine.case.facts import ROLES
 from quantmedic.engine.case.records import Case
-from quantmedic.engine.errors import DataError, QuantmedicError
+from quantmedic.engine.errors import DataError, ModelError, QuantmedicError
 from quantmedic.engine.formulas.stored_bins import main_role
 from quantmedic.engine.garbage import with_rare_garbage_collection
 from quantmedic.engine.output_files import require_file
@@ -135,6 +135,13 @@ def collect_pair(
     return _write_repair(proof, write_fixed)
 
 
+def _refuse_missing_file(*models: ModelSource) -> None:
+    """A mistyped name of a model is said before that data are missing."""
+    for model in models:
+        if isinstance(model, Path) and not model.exists():
+            raise ModelError("no such model file", where=str(model), help="check the path")
+
+
 @with_time_limit
 @with_rare_garbage_collection
 def prove_pair(
@@ -150,6 +157,7 @@ def prove_pair(
     if options.checkpoint is not None:
         require_file(case_path(options.checkpoint))
     if not options.sources:
+        _refuse_missing_file(float_model, quantized_model)
         raise DataError(
             "no data was given",
             help="pass the calibration data with --representative, the evaluation data with --validation, or both",

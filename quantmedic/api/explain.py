@@ -4,6 +4,7 @@ import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from textwrap import fill
 
 from quantmedic.api.rulebase import load_manuals, load_rulebase
 from quantmedic.engine.case.fact_base import declared_unit
@@ -12,6 +13,8 @@ from quantmedic.engine.errors import QuantmedicError
 from quantmedic.engine.rules.examples import explained_rules
 from quantmedic.engine.rules.rulebase import RuleBase
 
+#: A rule's code, maybe without its zeros.
+_SHORT_CODE = re.compile(r"([A-Za-z])(\d{1,3})")
 #: A heading of a page below its title.
 _HEADING = re.compile(r"^(?P<level>##+) (?P<title>.+)$", re.MULTILINE)
 #: A term in bold letters.
@@ -54,7 +57,7 @@ def _page_of_rule(wanted: str, base: RuleBase, pages: Mapping[str, str]) -> str 
     if not others:
         return pages[first.id]
     links = ", ".join(f"[{rule.id}]({rule.id}.md) {rule.name}" for rule in others)
-    said = f"Other rules name `{first.cause}` too: {links}."
+    said = fill(f"Other rules name `{first.cause}` too: {links}.", 120, break_on_hyphens=False)
     page = pages[first.id].rstrip()
     if wanted.lower() != first.cause:
         return f"{page}\n\n## The same cause\n\n{said}\n"
@@ -223,6 +226,8 @@ def _where_else(wanted: str, base: RuleBase, pages: Mapping[str, str]) -> str:
     near = difflib.get_close_matches(
         wanted, list(dict.fromkeys([*of_rules, *topics, *_facts(), *base.thresholds])), n=3
     )
+    if (code := _SHORT_CODE.fullmatch(wanted)) and (whole := f"{code[1].upper()}{int(code[2]):03}") in of_rules:
+        near = [whole, *(name for name in near if name != whole)]
     word = re.compile(rf"\b{re.escape(wanted)}\b", re.IGNORECASE)
     # Pages about a subject before those of rules, which only touch it.
     general_first = sorted(pages, key=lambda name: name != "index" and not name.startswith("general/"))

@@ -132,8 +132,8 @@ class DataOptions:
     preprocessing: Annotated[
         "Mapping[Role, Preprocessing]",
         Option(
-            "As in training, such as scale=255, mean=0.485, std=0.229; values are divided by scale first. Also "
-            "layout=NHWC, channel_order=BGR and resize=H,W. Of one data set: validation.mean=0.5; repeat.",
+            "Prepare as in training, such as scale=255, mean=0.485, std=0.229; values are divided by scale first. "
+            "Also layout=NHWC, channel_order=BGR and resize=H,W. Of one data set: validation.mean=0.5; repeat.",
             "--preprocess -p",
             "KEY=VALUE",
             kind="texts",
@@ -594,7 +594,7 @@ def options_of_failure() -> set[str]:
 
 #: A limit of ``check``, and the goal of a search.
 MAX_DROP = Option(
-    "Most that the task metric may drop, in points of a share; of others in their own unit; needs labels.",
+    "Largest drop of the metric that passes, in points of a share; of others in their own unit; needs labels.",
     takes="N",
     daily=True,
     python="Goal of ``fallback``: the metric may get worse by this against the float model, in points of a share (1.0 "
@@ -644,7 +644,7 @@ class SearchOptions(CollectOptions):
     methods: Annotated[
         Sequence[str],
         Option(
-            "calibrations: only these, such as min-max,entropy,percentile 99.99. [default: all]",
+            "calibrations: only these, such as entropy,percentile 99.99. [default: all]",
             takes="NAME,…",
             kind="texts",
             daily=True,

@@ -194,7 +194,7 @@ def check(
     gate: GateOptions,
     report: ReportOptions,
 ) -> None:
-    """Apply a policy: fail where the quantized model got worse than it may, and say why.
+    """Apply a policy: fail where the quantized model lost more than it allows, and say why.
 
     Takes both models and data, or a case. Without a policy, findings of high severity fail.
 

@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
+from difflib import get_close_matches
 from functools import wraps
 from pathlib import Path
 from types import UnionType
@@ -81,6 +82,7 @@ class Command(cloup.Command):
             if any(meant in parameter.opts for parameter in self.params):
                 words = f"No such option '{error.option_name}'. Did you mean '{meant}'?"
                 raise click.NoSuchOption(error.option_name, words, ctx=ctx) from error
+            error.possibilities = get_close_matches(error.option_name, error.possibilities or (), 1)
             raise
 
     def invoke(self, ctx: click.Context) -> object:

@@ -63,8 +63,8 @@ def search(
 
     \b
     sensitivity   what each layer does to the output, alone and together
-    fallback      a small set of layers that leave int8 to meet --max-drop or --min-sqnr
-    calibrations  the best one of ort (of ONNX models), litert (of LiteRT) or mct (of PyTorch)
+    fallback      the smallest set found of layers that leave int8 to meet --max-drop or --min-sqnr
+    calibrations  the calibration that serves best (ort for ONNX models, litert for LiteRT, mct for PyTorch)
     debugger      each operator alone, as LiteRT's QuantizationDebugger measures it
 
     Exit codes: 0 found, 1 no set of layers meets the goal, 2 could not do its job, 130 Ctrl-C.

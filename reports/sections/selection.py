@@ -91,7 +91,7 @@ def _preset_called(known: dict[str, Preset], name: str) -> Preset:
         raise QuantmedicError(
             f"nothing of the table {name!r} was measured in this case", help=f"it has: {', '.join(known)}"
         )
-    near = get_close_matches(name, list(known), n=1)
+    near = get_close_matches(name, [*known, "data-sets", "loss-budget"], n=1)
     raise QuantmedicError(
         f"no table is called {name!r}",
         help=f"did you mean {near[0]}?" if near else f"tables: {', '.join(known)}, data-sets, loss-budget",

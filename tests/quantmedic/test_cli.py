@@ -56,6 +56,14 @@ def test_explain_rule_fact_topic_and_typo():
     done = run("explain", "actvation-outliers")
     assert done.returncode == 2
     assert "did you mean activation-outliers" in done.stderr
+    assert "did you mean D005" in run("explain", "D05").stderr, "a code without its zeros"
+
+
+@pytest.mark.thorough
+def test_a_missing_model_is_said_before_missing_data(tmp_path: Path) -> None:
+    done = run("diagnose", tmp_path / "no.onnx", tmp_path / "neither.onnx")
+    assert done.returncode == 2
+    assert "no such model file" in done.stderr and "no.onnx" in done.stderr
 
 
 #: Words that reports show, how what explains them begins, and what it says.

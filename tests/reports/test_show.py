@@ -67,6 +67,7 @@ def test_a_slip_is_named(subtests: pytest.Subtests, inspection: Inspection) -> N
         ({"columns": ["weight.group_size"]}, "was not measured"),
         ({"sort": "name:down"}, "write KEY or KEY:desc"),
         ({"table": "weight"}, "did you mean weights?"),
+        ({"table": "datasets"}, "did you mean data-sets?"),
     ]:
         with subtests.test(asked=asked, said=said):
             with pytest.raises(QuantmedicError) as error:
