@@ -31,7 +31,7 @@ def build_site(output: Path) -> Path:
     """Build the site of this version below ``output``; other versions there stay.
 
     Returns:
-        The folder of this version, such as ``site/0.1``.
+        The folder of this version, such as ``site/0.2``.
     """
     version = re.match(r"\d+\.\d+", VERSION)[0]  # type: ignore[index]
     built = (output / version).resolve()

@@ -1,1 +1,1 @@
-"""The contract of report.json: its records, and nothing that makes them."""
+"""The contract of report.json and of ``check``: records and exit codes, and nothing that makes them."""

@@ -1,1 +1,1 @@
-"""Diagnosis: from findings to ranked causes, remedies, proofs and a prescription."""
+"""Diagnosis: from findings to ranked causes, remedies, proofs, a prescription, and the fewest layers in float."""

@@ -1,4 +1,4 @@
-"""The data sets of a report: what they look like, what is wrong with them, and their figures side by side."""
+"""The data sets of a report: what they look like and what is wrong with them; `tables.py` has their figures."""
 
 from collections.abc import Iterator, Mapping
 
