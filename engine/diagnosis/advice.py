@@ -255,7 +255,7 @@ def _judge_remedy(remedy: Remedy, view: Facts, base: RuleBase, facts: CaseFacts)
     if remedy.in_force is not None:
         verdict, used = decide(remedy.in_force, view, facts.model, base)
         if verdict:
-            return _Verdict(view, in_force=f"already in force: {_facts_in_words(used, view, facts)}")
+            return _Verdict(view, in_force=f"already in force ({_facts_in_words(used, view, facts)})")
         missing += _missing_facts(verdict, used, view, facts)
     for number, reason in enumerate(remedy.withheld):
         verdict, used = decide(reason.when, view, facts.model, base)

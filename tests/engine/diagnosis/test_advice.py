@@ -90,7 +90,7 @@ def test_where_it_is_in_force_it_is_not_advised(tmp_path: Path) -> None:
     remedy = "scope: layer, now: [weight.quantizer.bits], in_force: {fact: weight.quantizer.bits, ge: 8}"
     advised, (held,) = run(tmp_path, remedy, case(), LAYER_RULE)
     assert not advised and held.layers == ()
-    assert held.because == "already in force: weight.quantizer.bits is 8"
+    assert held.because == "already in force (weight.quantizer.bits is 8)"
     facts = case()
     facts["layers"][0]["weight"]["quantizer"] = {"bits": 4}
     (advice,), withheld = run(tmp_path, remedy, facts, LAYER_RULE)
@@ -138,7 +138,7 @@ def test_for_the_whole_model_it_is_in_force_only_if_it_is_everywhere(tmp_path: P
     facts["tensors"][2]["quantizer"] = {"bits": None}
     advised, (held,) = run(tmp_path, remedy, facts, MODEL_RULE)
     assert not advised, "a tensor without a quantizer says nothing about bits"
-    assert held.because == "already in force: quantizer.bits is 16"
+    assert held.because == "already in force (quantizer.bits is 16)"
 
 
 def test_a_data_set_s_remedy_shows_that_set(tmp_path: Path) -> None:
