@@ -1,6 +1,6 @@
 """The comment on a pull request: what a reviewer needs, in Markdown that stands by itself."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from urllib.parse import quote
 
 from quantmedic.engine.contract.check_report import CheckedFinding, CheckReport, GateStatus, GateWord
@@ -122,7 +122,7 @@ def _finding_blocks(check: CheckReport, shown: int) -> Iterator[Block]:
     if not shown:
         yield Paragraph(f"{len(found)}, listed in the report.")
         return
-    columns = [
+    columns: list[tuple[Column, Callable[[CheckedFinding], Cell]]] = [
         (Column("rule"), rule_text),
         (Column("where"), lambda row: Span(name(row.subject), "code")),
         (Column("found"), finding_figure),
