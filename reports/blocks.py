@@ -243,6 +243,11 @@ def all_blocks(blocks: Iterable[Block]) -> Iterator[Block]:
             yield from all_blocks(part)
 
 
+def anchor(code: str) -> str:
+    """Id of a manual page embedded in the report."""
+    return f"manual-{code.replace('/', '-')}"
+
+
 def layer_target(name: str) -> str:
     """Where the page shows a layer."""
     return f"#layer={quote(visible(name), safe='')}"

@@ -8,7 +8,7 @@ from quantmedic.engine.case.facts import DatasetFacts, FloatFacts
 from quantmedic.engine.contract.check_report import CheckReport
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.metrics.labels import FAULT_WORDS
-from quantmedic.reports.blocks import EMBEDDED, Block, Bullets, Details, Inline, Paragraph, Section, Span
+from quantmedic.reports.blocks import EMBEDDED, Block, Bullets, Details, Inline, Paragraph, Section, Span, anchor
 from quantmedic.reports.charts.birth import degraded_text
 from quantmedic.reports.sections.asked import asked_section
 from quantmedic.reports.sections.budget_box import BudgetBox, budget_box, loudest_line, share_text
@@ -72,7 +72,6 @@ from quantmedic.reports.sections.verdict_words import (
     weights_only_text,
 )
 from quantmedic.reports.sections.workflow import workflow_section
-from quantmedic.reports.templating import anchor
 from quantmedic.reports.text import (
     NAME_LIMIT,
     NOT_MEASURED,

@@ -19,7 +19,7 @@ from quantmedic.reports.block_markdown import (
     inline_markdown,
     section_markdown,
 )
-from quantmedic.reports.blocks import EMBEDDED, Cell, Column, Inline, Span, capitalized, cell_text
+from quantmedic.reports.blocks import EMBEDDED, Cell, Column, Inline, Span, anchor, capitalized, cell_text
 from quantmedic.reports.charts.frame import DARK_PALETTE, INLINE_PALETTE, PALETTE, Drawing
 from quantmedic.reports.kept import KeptTemplates
 from quantmedic.reports.text import NOT_MEASURED, capital, sentence, visible
@@ -88,11 +88,6 @@ def svg(chart: Drawing, *, standalone: bool = True, linked: bool = False) -> str
     palette = PALETTE if standalone else INLINE_PALETTE
     template = html_environment().get_template(chart.template)
     return template.render(chart=chart, standalone=standalone, linked=linked, palette=palette)
-
-
-def anchor(code: str) -> str:
-    """Id of a manual page embedded in the report."""
-    return f"manual-{code.replace('/', '-')}"
 
 
 def breakable_path(name: str) -> Markup:
