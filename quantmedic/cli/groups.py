@@ -82,8 +82,8 @@ class Command(cloup.Command):
             if any(meant in parameter.opts for parameter in self.params):
                 words = f"No such option '{error.option_name}'. Did you mean '{meant}'?"
                 raise click.NoSuchOption(error.option_name, words, ctx=ctx) from error
-            error.possibilities = get_close_matches(error.option_name, error.possibilities or (), 1)
-            raise
+            near = get_close_matches(error.option_name, error.possibilities or (), 1)
+            raise click.NoSuchOption(error.option_name, error.message, near, ctx=ctx) from error
 
     def invoke(self, ctx: click.Context) -> object:
         outputs = {parameter.name for parameter in self.params if isinstance(parameter.type, OutputFile)}
