@@ -6,7 +6,7 @@ from quantmedic.engine.contract.previous_report import Changed, Tried
 from quantmedic.engine.diagnosis.headline import SHIFT_DB, is_beyond
 from quantmedic.engine.versus.cause_changes import CauseChange, Status, SubjectChange
 from quantmedic.engine.versus.side_by_side import ComparisonReport, LayerChange
-from quantmedic.reports.blocks import Block, Cell, Column, Heading, Inline, Paragraph, Span, Table, make_table
+from quantmedic.reports.blocks import Block, Bullets, Cell, Column, Heading, Inline, Paragraph, Span, Table, make_table
 from quantmedic.reports.charts.comparison import Level, largest, levels
 from quantmedic.reports.sections.previous import PLURALS
 from quantmedic.reports.text import capital, count, level, measure, name, number, percent, visible
@@ -53,6 +53,8 @@ def cause_blocks(record: ComparisonReport, subjects: int | None, quiet: bool) ->
         found = [cause for cause in record.causes if cause.status == status]
         if found and not (quiet and status == "unchanged"):
             blocks += [Heading(f"{title} ({len(found)})"), _cause_table(title, found, subjects)]
+            notes = [f"{_cause_name(cause)}: {note}" for cause in found if (note := _cause_note(cause))]
+            blocks += [Bullets(notes)] if notes else []
     return blocks
 
 
@@ -60,13 +62,13 @@ def _cause_table(title: str, causes: Sequence[CauseChange], subjects: int | None
     """Each cause, and below it the subjects that it was found on, where there are several."""
     columns = [
         Column("cause"),
-        Column("status"),
+        Column("status", brief=any(len({own.status for own in cause.subjects}) > 1 for cause in causes)),
         Column("severity"),
-        Column("headline fact"),
+        Column("headline fact", "whole"),
         Column("before", "num"),
         Column("after", "num"),
-        Column("threshold", "num"),
-        Column("found"),
+        Column("threshold", "num", brief=False),
+        Column("found", "whole"),
     ]
     rows: list[Sequence[Cell]] = []
     for cause in causes:
@@ -81,9 +83,8 @@ def _cause_table(title: str, causes: Sequence[CauseChange], subjects: int | None
 def _cause_row(cause: CauseChange) -> Sequence[Cell]:
     severities = dict.fromkeys(s for s in (cause.severity_before, cause.severity_after) if s is not None)
     compared = {"gt": ">", "ge": "≥", "lt": "<", "le": "≤"}.get(cause.comparison or "", "")
-    called = f"{cause.rules[0] if cause.rules else '?'} {name(cause.name or cause.cause)}"
     return (
-        [called, Span(_cause_note(cause), "note")],
+        _cause_name(cause),
         _fate_span(cause.status.replace("-", " "), LOOKS.get(cause.status, "")),
         " → ".join(severities),
         Span(name(cause.fact), "code") if cause.fact is not None else "",
@@ -91,6 +92,10 @@ def _cause_row(cause: CauseChange) -> Sequence[Cell]:
         f"{compared} {measure(cause.threshold, cause.unit)}" if compared else "",
         _subjects_text(cause),
     )
+
+
+def _cause_name(cause: CauseChange) -> str:
+    return f"{cause.rules[0] if cause.rules else '?'} {name(cause.name or cause.cause)}"
 
 
 def _subject_row(subject: SubjectChange, cause: CauseChange) -> Sequence[Cell]:

@@ -83,9 +83,9 @@ def test_console_says_winner_options_and_what_was_not_judged(record: Calibration
     assert "8 settings of ONNX Runtime" in text
     assert "calibrated on 32 samples of rep.npz" in text
     assert "by the SQNR at the output in dB, median over samples: there are no labels" in words
-    assert "its model was made by the text below, run as printed" in words
+    assert "Its model was made by the text below, run as printed" in words
     assert "the same for Horizon OpenExplorer, hb_mapper" in text and "calibration_type: max" in text
-    assert "not judged: Sony MCT: it takes torch models" in text
+    assert "Not judged: Sony MCT: it takes torch models" in text
     before_code = text.split("for ONNX Runtime:")[0]
     assert all(len(line) <= 100 for line in before_code.splitlines())
     for row in record.settings:
@@ -175,7 +175,7 @@ def test_the_option_names_what_can_be_searched() -> None:
     assert command.help is not None
     toolchains = load_rulebase().toolchains
     searched = [each for each in toolchains if any(ways.framework for ways in each.calibrations.values())]
-    named = re.findall(r"(\w+) \(of", command.help)
+    named = re.findall(r"(\w+) for ", command.help.partition("serves best (")[2].partition(")")[0])
     assert sorted(find_toolchain(name, toolchains).title for name in named) == sorted(each.title for each in searched)
 
 

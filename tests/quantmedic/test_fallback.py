@@ -61,9 +61,9 @@ def test_console_says_set_check_cost_and_snippet(pair: tuple[Path, Path], data: 
     text = done.stdout
     assert f"goal: SQNR of at least {goal:.1f} dB" in text
     assert " layers leave int8; 80 samples of val.npz searched, seed 0" in text
-    assert "measured on the quantized model itself, 80 samples, not those of the search" in text
-    assert "cost: " in text and "multiply-adds leave int8" in text
-    assert "search: " in text and "one layer at a time takes" in text
+    assert "Measured on the quantized model itself, 80 samples, not those of the search" in text
+    assert "Cost: " in text and "multiply-adds leave int8" in text
+    assert "Search: " in text and "one layer at a time takes" in text
     assert all(len(line) <= 100 for line in text.splitlines())
     assert "for ONNX Runtime (the model does not show its toolchain; --toolchain names another)" in text
     (names,) = re.findall(r"nodes_to_exclude=(\[[^\]]*\])", text)
@@ -110,7 +110,7 @@ def test_json_holds_record_verdict_and_nodes(pair: tuple[Path, Path], data: Path
 def test_goal_that_is_met_already(pair: tuple[Path, Path], data: Path) -> None:
     done = run(*pair, "-v", data, "--min-sqnr", 1, "--threads", 1)
     assert done.returncode == 0
-    assert "none of " in done.stdout and "the goal is met" in done.stdout
+    assert "none of " in done.stdout and "The goal is met" in done.stdout
     assert "nodes_to_exclude" not in done.stdout
 
 
@@ -120,7 +120,7 @@ def test_missed_goal_tells_a_stricter_one(pair: tuple[Path, Path], data: Path) -
     level = record.check.before.model_copy(update={"sqnr_db": 41.0, "sqnr_low": 40.0, "sqnr_high": 42.0})
     missed = record.model_copy(update={"check": record.check.model_copy(update={"after": level})})
     assert missed.verdict == "missed"
-    assert "the goal is missed on these samples\nhelp: search again with --min-sqnr 49.0\n" in render_search(missed)
+    assert "The goal is missed on these samples\nHelp: search again with --min-sqnr 49.0\n" in render_search(missed)
 
 
 def test_reversals_are_said_in_words(pair: tuple[Path, Path], data: Path) -> None:
@@ -129,7 +129,7 @@ def test_reversals_are_said_in_words(pair: tuple[Path, Path], data: Path) -> Non
     worse = first.model_copy(update={"layers": (1, 2), "value": first.value - 1})
     changed = record.model_copy(update={"steps": (first, worse), "reversals": ((0, 1),)})
     text = render_search(changed)
-    assert "not monotone: 0 layers in float: " in text
+    assert "Not monotone: 0 layers in float: " in text
     assert record.units[1] in text and "more noise" in " ".join(text.split())
 
 

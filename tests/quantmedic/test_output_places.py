@@ -65,8 +65,6 @@ def test_commands_refuse_it_first(folder: Path) -> None:
 def test_functions_of_python_refuse_it_first(folder: Path) -> None:
     with pytest.raises(OutputError, match="is a file"):
         quantmedic.collect("a.onnx", "b.onnx", validation="v.npz", checkpoint="file/c.case")
-    with pytest.raises(OutputError, match="is a file"):
-        quantmedic.search("sensitivity", "a.onnx", "b.onnx", validation="v.npz", checkpoint="file/s.json")
     (folder / "a.onnx").write_text("1")
     with pytest.raises(OutputError, match="is a file"):
         quantmedic.fix("a.onnx", "a.onnx", "fixed.onnx", validation="v.npz", report="file")

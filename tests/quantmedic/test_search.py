@@ -60,5 +60,5 @@ def test_signatures_name_the_options() -> None:
     assert set().union(*TAKEN.values()) <= set(known) and known["seed"].default == 0
     said = quantmedic.search.__doc__
     assert said is not None and all(said.count(f"\n        {name}: ") == 1 for name in known if name != "options")
-    with pytest.raises(AttributeError, match=r"call quantmedic.search\('sensitivity', …\)"):
+    with pytest.raises(AttributeError, match=r"use quantmedic.search\('sensitivity', …\)"):
         quantmedic.sensitivity  # noqa: B018

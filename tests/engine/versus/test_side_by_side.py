@@ -217,7 +217,7 @@ def test_what_healed_beyond_its_threshold_tells_the_fact_that_decided_it() -> No
     assert change.status == "healed"
     assert [(own.fact, own.before, own.after) for own in change.turned] == [("model.harmed", True, False)]
     text = document_markdown(compare_document(compared(before, after, base)))
-    assert "weight-spread; another condition of its rule no longer holds: model.harmed yes → no |" in text
+    assert "weight-spread: another condition of its rule no longer holds: model.harmed yes → no" in text
     assert causes(compared(after, before, base))["weight-spread"].turned == (
         FactChange(fact="model.harmed", before=False, after=True),
     )
