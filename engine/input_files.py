@@ -3,8 +3,10 @@
 import errno
 import os
 import stat
+from difflib import get_close_matches
 from pathlib import Path
 
+from quantmedic.engine.errors import ModelError
 from quantmedic.engine.reading_limits import TEXT_BYTES, Limit
 
 
@@ -36,6 +38,18 @@ def read_text(path: str | Path, limit: Limit = TEXT_BYTES) -> str:
         LimitError: It is larger than the limit.
     """
     return read_bytes(path, limit).decode("utf-8-sig")
+
+
+def missing_model(path: Path, otherwise: str) -> ModelError:
+    """The error for a model file that is not there.
+
+    Args:
+        path: Where it should be.
+        otherwise: What to do where no file beside it has a similar name.
+    """
+    near = get_close_matches(path.name, [other.name for other in path.parent.glob("*")], 1)
+    help = f"did you mean {path.with_name(near[0])}?" if near else otherwise
+    return ModelError("no such model file", where=str(path), help=help)
 
 
 def leads_out(path: str | Path, folder: str | Path) -> bool:

@@ -1,7 +1,6 @@
 """Reading and writing ONNX files, with their external data; what it is called does not matter, what it holds does."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 
 import onnx
@@ -83,10 +82,7 @@ def _parse_file(path: Path) -> onnx.ModelProto:
         what = "a folder was given where a model file is expected"
         raise ModelError(what, where=str(path), help=_CHECKPOINT if _is_checkpoint(path) else _ONNX_FILE)
     if not path.is_file():
-        others = [other.name for other in path.parent.glob("*")]
-        near = get_close_matches(path.name, others, 1)
-        help = f"did you mean {path.with_name(near[0])}?" if near else _ONNX_FILE
-        raise ModelError("no such model file", where=str(path), help=help)
+        raise input_files.missing_model(path, _ONNX_FILE)
     model = onnx.ModelProto()
     try:
         model.ParseFromString(input_files.read_bytes(path, ONNX_BYTES))

@@ -39,9 +39,10 @@ from quantmedic.collectors.measure.memory import heed_memory
 from quantmedic.collectors.measure.options import Options
 from quantmedic.engine.case.facts import ROLES
 from quantmedic.engine.case.records import Case
-from quantmedic.engine.errors import DataError, ModelError, QuantmedicError
+from quantmedic.engine.errors import DataError, QuantmedicError
 from quantmedic.engine.formulas.stored_bins import main_role
 from quantmedic.engine.garbage import with_rare_garbage_collection
+from quantmedic.engine.input_files import missing_model
 from quantmedic.engine.output_files import require_file
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.trials.allowance import Allowance
@@ -139,7 +140,7 @@ def _refuse_missing_file(*models: ModelSource) -> None:
     """A mistyped name of a model is said before that data are missing."""
     for model in models:
         if isinstance(model, Path) and not model.exists():
-            raise ModelError("no such model file", where=str(model), help="check the path")
+            raise missing_model(model, "check the path")
 
 
 @with_time_limit
