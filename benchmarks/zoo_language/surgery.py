@@ -1,18 +1,12 @@
 """Changes of a float network that leave what it computes as it is, and make its weights harder to quantize."""
 
 from collections.abc import Sequence
-from typing import TypeVar
 
 import numpy as np
+from zoo.surgery import Inapplicable, require
 
 from .networks import HEADS, KV_HEADS, Network, Values, Weights
 from .roles import GATES, OUTPUT, UPS, Norm, last
-
-Found = TypeVar("Found")
-
-
-class Inapplicable(Exception):
-    """The network has no place for this."""
 
 
 def changed(weights: Weights, **values: Values) -> dict[str, Values]:
@@ -68,17 +62,6 @@ def amplifiable(layers: Sequence[str]) -> list[str]:
         Inapplicable: There is none.
     """
     return require([name for name in layers if last(name) in (*UPS, "v_proj")], "v and up are parts of other layers")
-
-
-def require(found: Found, why: str) -> Found:
-    """What was found.
-
-    Raises:
-        Inapplicable: It is nothing.
-    """
-    if not found:
-        raise Inapplicable(why)
-    return found
 
 
 def twin_of(layer: str) -> str:
