@@ -31,11 +31,10 @@ def search(
         what: ``sensitivity`` turns simulated quantizers on and off, layer by layer. ``fallback`` finds a small set of
             layers that leave int8 so that a goal is met: in the simulated network on one half of the samples; it is
             checked on the other half with the quantized model itself, edited for real. ``calibrations`` builds settings
-            of a toolchain, combinations of a calibration method with scales and zero points, and races them: one drops
-            out only where it is proven worse than the leader; the winner's text is run as it is printed, and its model
-            judged on all samples. ``debugger`` measures each quantized operator against its float twin, both fed with
-            what the deployed model computed; every metric is averaged over the samples, those of layers and pairs
-            without NaN.
+            of a toolchain, combinations of a calibration method with scales and zero points, each by running the text
+            that is printed of it, and judges their models on all samples. ``debugger`` measures each quantized operator
+            against its float twin, both fed with what the deployed model computed; every metric is averaged over the
+            samples, those of layers and pairs without NaN.
         float_model: Path of the float ONNX or LiteRT model, or the float ``torch.nn.Module``; ``debugger`` takes files.
         quantized_model: Path of its quantized counterpart, or that module; none for ``calibrations``.
         validation: The samples that judge: ``.npz``, folder, ``module:function``, mapping or array.

@@ -239,13 +239,14 @@ def _step_line(step: Step, chosen: Chosen) -> StepLine:
         title=capital(name(step.title)),
         changes=visible(step.changes),
         gain=gain,
-        option=_option_text(step, chosen),
+        option=option_text(step, chosen),
         supported=step.mark is not None,
         notes=tuple(visible(text, 600) for text in (*instead, *step.notes, *step.says)),
     )
 
 
-def _option_text(step: Step, chosen: Chosen) -> str:
+def option_text(step: Step, chosen: Chosen) -> str:
+    """Whether the option of a step was tried, or why there is none."""
     if step.mark is not None:
         return f"option {MARKS[step.mark]}"
     if step.is_edit:

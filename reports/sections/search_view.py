@@ -44,6 +44,7 @@ from quantmedic.reports.blocks import (
     make_table,
 )
 from quantmedic.reports.charts.layer_panels import PanelChart, debugger_chart, sensitivity_chart
+from quantmedic.reports.sections.prescription import option_text
 from quantmedic.reports.text import (
     NAME_LIMIT,
     NOT_MEASURED,
@@ -397,6 +398,7 @@ def _prescription_part(record: FallbackRecord) -> Section:
         notes=(
             "calibrate with the data and the method that you use now",
             *(f"{user_name}: {what}" for user_name, what in given.given.items()),
+            option_text(given.steps[0], chosen),
             *(f"note: {visible(note, 600)}" for note in given.steps[0].notes),
         ),
     )
