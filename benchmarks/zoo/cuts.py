@@ -267,24 +267,6 @@ def float_input(surgeon: Surgeon) -> str:
     return surgeon.input
 
 
-def class_head(surgeon: Surgeon, patient: Patient) -> Linear:
-    """The last layer of a classifier, with a bias."""
-    head = surgeon.linear(surgeon.producer(surgeon.output))
-    if head is None or head.node.op_type != "Gemm" or not head.bias or patient.task.metric is not None:
-        raise Inapplicable("no linear head")
-    return head
-
-
-def widen_head(surgeon: Surgeon, head: Linear, copied: list[int], bias: float | None = None) -> int:
-    """Further classes: copies of some, with their bias or one that is given. Returns how many there were."""
-    weight, old = surgeon.constant(head.weight), surgeon.constant(head.bias)
-    surgeon.put(surgeon.own(head, 1), np.concatenate([weight, np.take(weight, copied, head.out)], head.out))
-    more = old[copied] if bias is None else np.full(len(copied), bias, np.float32)
-    surgeon.put(surgeon.own(head, 2), np.concatenate([old, more]))
-    surgeon.graph.output[0].type.tensor_type.shape.dim[1].dim_value = len(old) + len(copied)
-    return len(old)
-
-
 def weights_of(patient: Patient) -> list[Linear]:
     """Layers whose weights the quantizer takes."""
     allowed = patient.recipe.op_types or patient.network.op_types
@@ -334,11 +316,6 @@ def on_multiples(step: float) -> Change:
     return lambda codes, _: np.rint(np.rint(codes / step) * step)
 
 
-def few_codes(levels: float) -> Change:
-    """So many steps on either side of zero, although the container has 127."""
-    return lambda codes, _: np.rint(np.rint(codes * levels / 127) * 127 / levels)
-
-
 def channel_peaks(patient: Patient, tensor: str) -> NDArray:
     """The largest absolute value of each channel."""
     axis = patient.surgeon().channel_axis(tensor)
@@ -349,13 +326,6 @@ def channel_peaks(patient: Patient, tensor: str) -> NDArray:
 def per_channel(surgeon: Surgeon, tensor: str, values: NDArray) -> NDArray:
     """Numbers, one for each channel, in the shape of a constant beside the tensor."""
     return shaped(values.astype(np.float32), len(surgeon.shape(tensor)), surgeon.channel_axis(tensor))
-
-
-def scale_and_back(surgeon: Surgeon, tensor: str, gain: NDArray, names: str, marks: str = "") -> None:
-    """Channels are multiplied, and divided again behind a grid; names of both gains and of both results."""
-    up, down, there, back = names.split()
-    given = {up: per_channel(surgeon, tensor, gain), down: per_channel(surgeon, tensor, 1 / gain)}
-    surgeon.splice(tensor, f"{there} = Mul(x, {up}); {back} = Mul({there}, {down})", marks, **given)
 
 
 def mix_and_back(surgeon: Surgeon, tensor: str, mixing: NDArray, back: NDArray, names: str) -> None:
@@ -380,41 +350,6 @@ def add_and_back(surgeon: Surgeon, tensor: str, constant: NDArray, names: str, m
     """A constant is added, and taken off again behind a grid; names of the constant and of both results."""
     name, there, back = names.split()
     surgeon.splice(tensor, f"{there} = Add(x, {name}); {back} = Sub({there}, {name})", marks, **{name: constant})
-
-
-def taken_twice(surgeon: Surgeon, linear: Linear) -> None:
-    """Let a layer read each input channel twice, by a Gather; the weights of the second copy are zero."""
-    tensor = linear.node.input[0]
-    channels = surgeon.channels(tensor)
-    if linear.depthwise or surgeon.inputs(linear) != channels:
-        raise Inapplicable("the layer has groups")
-    twice = f"{linear.node.name}_taken"
-    order = surgeon.put(f"{linear.node.name}_order", np.tile(np.arange(channels), 2))
-    surgeon.add("Gather", [tensor, order], twice, surgeon.producer(tensor), axis=surgeon.channel_axis(tensor))
-    linear.node.input[0] = twice
-    weight = surgeon.constant(linear.weight)
-    surgeon.put(surgeon.own(linear, 1), np.concatenate([weight, np.zeros_like(weight)], axis=linear.into))
-    linear.weight = linear.node.input[1]
-
-
-def add_cancelling(surgeon: Surgeon, linear: Linear, extra: NDArray) -> None:
-    """Add weights to the first copy of the inputs and take them off the second: the function stays."""
-    weight = surgeon.constant(linear.weight)
-    first, second = np.split(weight, 2, axis=linear.into)
-    joined = np.concatenate([first + extra, second - extra], axis=linear.into)
-    surgeon.put(linear.weight, joined.astype(np.float32))
-
-
-def let_cancel(surgeon: Surgeon, linear: Linear, extra: Callable[[NDArray], NDArray]) -> None:
-    """Let a layer read its inputs twice, with what ``extra`` makes of its weights: they cancel."""
-    taken_twice(surgeon, linear)
-    half = np.split(surgeon.constant(linear.weight), 2, axis=linear.into)[0]
-    add_cancelling(surgeon, linear, extra(half))
-
-
-def let_rows_cancel(surgeon: Surgeon, linear: Linear, extra: Callable[[NDArray], NDArray]) -> None:
-    """The same where ``extra`` gets and makes weights with the output channels first."""
-    let_cancel(surgeon, linear, lambda half: np.moveaxis(extra(np.moveaxis(half, linear.out, 0)), 0, linear.out))
 
 
 def reader_of(surgeon: Surgeon, linear: Linear, through: tuple[str, ...], most: int) -> Linear | None:

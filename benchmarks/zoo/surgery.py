@@ -1,7 +1,7 @@
 """Cuts at float ONNX graphs, most of which keep the function: a channel larger here, its readers' weights smaller."""
 
 import ast
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from textwrap import dedent
 from typing import Any, TypeVar
@@ -202,13 +202,12 @@ class Surgeon:
         taken = {output for node in self.graph.node for output in node.output}
         return next(n for n in (name, *(f"{name}_{i}" for i in range(9))) if n not in taken)
 
-    def reroute(self, old: str, new: str, but: Iterable[str] = ()) -> None:
+    def reroute(self, old: str, new: str) -> None:
         """Let the readers of one tensor read another."""
         for node in self.graph.node:
-            if node.output and node.output[0] not in but:
-                for i, name in enumerate(node.input):
-                    if name == old:
-                        node.input[i] = new
+            for i, name in enumerate(node.input):
+                if node.output and name == old:
+                    node.input[i] = new
         self._shapes = None
 
     def insert_after(self, tensor: str, op: str, extra: Sequence[str] = (), name: str = "", **attributes) -> str:
