@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 from .patient import Patient
 from .pixels import Preprocessing
 from .quantizing import Recipe
-from .surgery import Inapplicable, Linear, Surgeon, require
+from .surgery import Inapplicable, Linear, Surgeon, attribute, require, shaped
 
 SOFT_CURVES = ("Sigmoid", "Tanh", "Softmax", "Softplus")
 NOT_NEGATIVE = ("Relu", "Clip", "Sigmoid", "Softmax")
@@ -52,14 +52,10 @@ def requantize(patient: Patient, surgeon: Surgeon, names: list[str], kind: int, 
             raise Inapplicable(f"{name} is not quantized")
         weight = source.constant(name)
         axis = next(linear.out for linear in source.linears() if linear.weight == name)
-        shape = [1] * weight.ndim
-        over = None
-        if old_scale.size > 1:
-            shape[axis] = -1
-            over = tuple(i for i in range(weight.ndim) if i != axis)
+        over = tuple(i for i in range(weight.ndim) if i != axis) if old_scale.size > 1 else None
         scale = (np.abs(weight).max(over) / high).astype(np.float32).reshape(old_scale.shape)
         scale = np.full_like(scale, scale.max()) if one_scale else np.maximum(scale, 1e-12)
-        codes = np.clip(np.rint(weight / scale.reshape(shape)), low, high).astype(np.int64)
+        codes = np.clip(np.rint(weight / shaped(scale, weight.ndim, axis)), low, high).astype(np.int64)
         _store(surgeon, codes_name, kind, codes)
         _store(surgeon, zero_name, kind, np.zeros(old_scale.shape, np.int64))
         surgeon.put(scale_name, scale)
@@ -198,6 +194,19 @@ def _rounded(surgeon: Surgeon, tensor: str, grid: list[str], step: float, name: 
     return surgeon.splice(tensor, text, name=name, step=np.asarray(scale * step, np.float32), zero=moved)["again"]
 
 
+def at_sums(patient: Patient, tensors: list[str], change: Callable[[Surgeon, str, float], None]) -> Patient:
+    """Some sums of products of the quantized model changed; ``change`` gets each and its largest absolute value."""
+    tops = {tensor: max(abs(end) for end in ends) for tensor, ends in extremes(patient, *tensors).items()}
+
+    def edit(_: Patient, surgeon: Surgeon) -> None:
+        for tensor, top in tops.items():
+            if surgeon.producer(tensor) is None:
+                raise Inapplicable(f"{tensor} is fused")
+            change(surgeon, tensor, top)
+
+    return patient.with_(recipe=kept(patient.recipe)).at(*tops).edited(edit)
+
+
 def cast_between(patient: Patient, tensors: list[str], kind: int, name: str) -> Patient:
     """Some quantized tensors are floats of another kind for a while."""
 
@@ -211,12 +220,7 @@ def cast_between(patient: Patient, tensors: list[str], kind: int, name: str) -> 
 
 def framed(surgeon: Surgeon) -> list[onnx.NodeProto]:
     """Convolutions that see a frame around their input."""
-    return [n for n in surgeon.nodes("Conv") if any(pads_of(n))]
-
-
-def pads_of(node: onnx.NodeProto) -> list[int]:
-    """Rows and columns before, then behind."""
-    return next((list(helper.get_attribute_value(a)) for a in node.attribute if a.name == "pads"), [0])
+    return [n for n in surgeon.nodes("Conv") if any(attribute(n, "pads", [0]))]
 
 
 def classes(patient: Patient, surgeon: Surgeon):
@@ -288,13 +292,6 @@ def at_layers(patient: Patient, linears: list[Linear]) -> Patient:
     return patient.at(*(n.node.name for n in patient.surgeon().linears() if n.weight in weights))
 
 
-def shaped(values: NDArray, rank: int, axis: int) -> NDArray:
-    """A vector along one axis; numbers as they are."""
-    shape = [1] * rank
-    shape[axis] = -1
-    return values.reshape(shape) if values.size > 1 else values.reshape(())
-
-
 def recoded(patient: Patient, linears: list[Linear], change: Change) -> Patient:
     """The codes of some weights changed in place; ``change`` gets them counted from the zero point."""
 
@@ -341,17 +338,6 @@ def mix_and_back(surgeon: Surgeon, tensor: str, mixing: NDArray, back: NDArray, 
     surgeon.splice(tensor, text, f"{mixed} {unmixed}", **given)
 
 
-def normalization(channels: int, variance: NDArray) -> dict[str, NDArray]:
-    """What a BatchNormalization reads that only divides by deviations."""
-    return {"gamma": np.ones(channels), "beta": np.zeros(channels), "mean": np.zeros(channels), "variance": variance}
-
-
-def add_and_back(surgeon: Surgeon, tensor: str, constant: NDArray, names: str, marks: str) -> None:
-    """A constant is added, and taken off again behind a grid; names of the constant and of both results."""
-    name, there, back = names.split()
-    surgeon.splice(tensor, f"{there} = Add(x, {name}); {back} = Sub({there}, {name})", marks, **{name: constant})
-
-
 def reader_of(surgeon: Surgeon, linear: Linear, through: tuple[str, ...], most: int) -> Linear | None:
     """The layer that alone reads another's output, or what less than so many operators make of it."""
     tensor = linear.node.output[0]
@@ -379,14 +365,3 @@ def dense(patient: Patient, surgeon: Surgeon) -> list[Linear]:
         if has_channels(surgeon, tensor) and surgeon.inputs(linear) == surgeon.channels(tensor):
             found.append(linear)
     return require(found, "no dense layer")
-
-
-def read_beside(surgeon: Surgeon, linear: Linear, extra: str, name: str) -> None:
-    """Let a layer read one further channel behind those of its input, with weights of zero; the joint is marked."""
-    tensor = linear.node.input[0]
-    surgeon.add("Concat", [tensor, extra], name, surgeon.producer(extra), axis=surgeon.channel_axis(tensor))
-    linear.node.input[0] = name
-    surgeon.marks.append(name)
-    weight = surgeon.constant(linear.weight)
-    zeros = np.zeros_like(np.take(weight, [0], linear.into))
-    surgeon.put(surgeon.own(linear, 1), np.concatenate([weight, zeros], linear.into))

@@ -69,13 +69,9 @@ def searched(form: Callable[..., Patient], how: str) -> Callable[[Patient], Pati
 
 def _costly(form: Callable[[Patient], Patient], patient: Patient) -> Patient:
     found = form(patient)
-    if max(_losses(patient, found)) < LEAST_DB:
+    if max(sqnr(patient, worst) - sqnr(found, worst) for worst in (False, True)) < LEAST_DB:
         raise Inapplicable(f"it costs less than {LEAST_DB} dB")
     return found
-
-
-def _losses(sound: Patient, ill: Patient) -> list[float]:
-    return [sqnr(sound, worst) - sqnr(ill, worst) for worst in (False, True)]
 
 
 def _searched(form: Form, patient: Patient, aim: _Aim) -> Patient:

@@ -39,6 +39,25 @@ def require(found: Found, why: str) -> Found:
     return found
 
 
+def shaped(values: NDArray, rank: int, axis: int) -> NDArray:
+    """A vector along one axis; numbers as they are."""
+    shape = [1] * rank
+    shape[axis] = -1
+    return values.reshape(shape) if values.size > 1 else values.reshape(())
+
+
+def attribute(node: onnx.NodeProto, name: str, default: Any) -> Any:
+    """An attribute of an operator."""
+    return next((helper.get_attribute_value(a) for a in node.attribute if a.name == name), default)
+
+
+def with_attributes(node: onnx.NodeProto, *dropped: str, **attributes: object) -> None:
+    """An operator with other attributes; ``dropped`` ones are left to their defaults."""
+    others = [a for a in node.attribute if a.name not in {*dropped, *attributes}]
+    del node.attribute[:]
+    node.attribute.extend([*others, *(helper.make_attribute(name, value) for name, value in attributes.items())])
+
+
 @dataclass(eq=False)
 class Linear:
     """An operator with constant weights: ``out`` and ``into`` are the axes of its output and input channels."""
@@ -124,12 +143,11 @@ class Surgeon:
         weight = self.constant(node.input[1])
         if weight is None:
             return None
-        attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
         bias = node.input[2] if len(node.input) > 2 else None
         if node.op_type == "Conv":
-            group = attributes.get("group", 1)
+            group = attribute(node, "group", 1)
             return Linear(node, node.input[1], bias, 0, 0 if group > 1 else 1, group > 1)
-        turned = node.op_type == "Gemm" and attributes.get("transB", 0)
+        turned = node.op_type == "Gemm" and attribute(node, "transB", 0)
         return Linear(node, node.input[1], bias, 0 if turned else 1, 1 if turned else 0, False)
 
     def linears(self) -> list[Linear]:
@@ -263,9 +281,7 @@ class Surgeon:
 
     def scale_weights(self, linear: Linear, axis: int, factor: Array, *, bias: bool) -> None:
         weight = self.constant(linear.weight)
-        shape = [1] * weight.ndim
-        shape[axis] = -1
-        self.put(self.own(linear, 1), (weight * factor.reshape(shape)).astype(np.float32))
+        self.put(self.own(linear, 1), (weight * shaped(factor, weight.ndim, axis)).astype(np.float32))
         linear.weight = linear.node.input[1]
         if bias and linear.bias:
             self.put(self.own(linear, 2), (self.constant(linear.bias) * factor).astype(np.float32))

@@ -14,11 +14,11 @@ import pytest
 from numpy.typing import NDArray
 from zoo.cases import PUBLISHED, Built, Spec, build, drawn_networks
 from zoo.fault import CONTROLS, FAMILIES, FAULTS, ROWS, Fault
-from zoo.metrics import all_joints, class_map, peaks
+from zoo.metrics import class_map
 from zoo.mild import FAINTEST_DB, FATAL_DB, LEAST_DB, MOST_DB, OFF_DB, severe_loss, sqnr, wanted_loss
 from zoo.networks import FRESH_NETWORKS, NETWORKS, REAL_NETWORKS, known_network
 from zoo.patient import healthy, standing
-from zoo.pictures import arms, beads, fabrics, mazes, plots, prints, signatures, weaves
+from zoo.pictures import beads, fabrics, mazes, plots, prints, signatures, weaves
 from zoo.quantizing import run
 from zoo.signals import bags, dials, groves, last_words, machines, orders, solids, swirls, tables, webs, words
 
@@ -73,7 +73,7 @@ def test_the_table_names_networks_of_its_set() -> None:
 
 def test_samples_follow_from_the_seed() -> None:
     made: list[Callable[..., Sequence[NDArray[Any]]]] = [
-        *(arms, plots, words, tables),
+        *(plots, words, tables),
         *(bags, beads, machines, prints, weaves),
         *(last_words, orders, signatures, solids, swirls),
         *(dials, fabrics, groves, mazes, webs),
@@ -84,14 +84,10 @@ def test_samples_follow_from_the_seed() -> None:
         assert not np.array_equal(first[0], other[0]), make
 
 
-def test_joints_are_found_where_it_is_hottest() -> None:
-    heat = np.zeros((2, 1, 24, 24))
-    heat[:, 0, 3, 7] = 1
-    np.testing.assert_array_equal(peaks(heat)[0], [[7.5, 3.5]])
-    assert all_joints(peaks(heat), np.array([[[8.0, 3.0]], [[12.0, 3.5]]])).tolist() == [True, False]
-    heat[0, 0, 0, 0] = np.nan
-    assert all_joints(peaks(heat), peaks(heat)).tolist() == [False, True]
-    assert class_map(np.stack([heat[:, 0], heat[:, 0] + 1], 1))[0, :2, 0].tolist() == [-1, 1]
+def test_a_pixel_whose_score_is_no_number_has_no_class() -> None:
+    scores = np.stack([np.zeros((1, 2, 2)), np.ones((1, 2, 2))], 1)
+    scores[0, :, 0, 0] = np.nan
+    assert class_map(scores)[0].tolist() == [[-1, 1], [1, 1]]
 
 
 def test_losses_reach_from_few_to_many_decibels() -> None:

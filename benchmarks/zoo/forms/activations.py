@@ -10,6 +10,7 @@ from onnx import TensorProto, helper
 
 from ..cuts import (
     Ends,
+    at_sums,
     cast_between,
     channel_peaks,
     covered,
@@ -491,19 +492,13 @@ def _starting_at_zero(patient: Patient, tensors: list[str]) -> Patient:
 def leaky_negatives(patient: Patient) -> Patient:
     """ReLUs that leak, quantized with the ranges of ReLUs."""
     surgeon = patient.surgeon()
-    tensors = let_leak(surgeon, require(surgeon.nodes("Relu"), "no ReLU"), min(0.1 * patient.strength, 0.3))
-    ill = patient.with_(model=surgeon.model)
-    return _starting_at_zero(ill, [t for t in ill.activations("LeakyRelu") if t in tensors])
-
-
-def let_leak(surgeon: Surgeon, rectifiers: Iterable[onnx.NodeProto], slope: float) -> list[str]:
-    """Let rectifiers leak; what they make."""
-    tensors = []
+    rectifiers = require(surgeon.nodes("Relu"), "no ReLU")
     for node in rectifiers:
         node.op_type = "LeakyRelu"
-        node.attribute.append(helper.make_attribute("alpha", float(slope)))
-        tensors.append(node.output[0])
-    return tensors
+        node.attribute.append(helper.make_attribute("alpha", float(min(0.1 * patient.strength, 0.3))))
+    tensors = {node.output[0] for node in rectifiers}
+    ill = patient.with_(model=surgeon.model)
+    return _starting_at_zero(ill, [t for t in ill.activations("LeakyRelu") if t in tensors])
 
 
 def hard_swish_negatives(patient: Patient) -> Patient:
@@ -663,27 +658,6 @@ def only_the_head(patient: Patient) -> Patient:
     if not all(names):
         raise Inapplicable("its nodes have no names")
     return patient.without(*names)
-
-
-def _output_codes(surgeon: Surgeon) -> tuple[str, str, onnx.NodeProto]:
-    """The output, its codes as floats in place of its values, and the operator that made these, taken out."""
-    last, name = surgeon.producer(surgeon.output), surgeon.output
-    if last.op_type != "DequantizeLinear":
-        raise Inapplicable("the output is not quantized")
-    surgeon.graph.node.remove(last)
-    surgeon.add("Cast", [last.input[0]], f"{name}_codes", to=TensorProto.FLOAT)
-    return name, f"{name}_codes", last
-
-
-def scale_forgotten(patient: Patient) -> Patient:
-    """The application takes the zero point off the codes of the output and forgets the scale."""
-
-    def edit(_: Patient, surgeon: Surgeon) -> None:
-        name, codes, dequantize = _output_codes(surgeon)
-        zero = surgeon.constant(dequantize.input[2]).astype(np.float32).reshape(())
-        surgeon.add("Sub", [codes, surgeon.put(f"{name}_middle", zero)], name)
-
-    return patient.edited(edit)
 
 
 def answers_with_few_digits(patient: Patient, amount: float) -> Patient:
@@ -870,14 +844,10 @@ def frame_of_large_numbers(patient: Patient, amount: float) -> Patient:
 def sums_that_saturate(patient: Patient, amount: float) -> Patient:
     """The sums of products of some layers stick at the ends of a narrow accumulator, before they get their grid."""
     names = {linear.node.output[0] for linear in patient.surgeon().linears() if linear.node.op_type == "Conv"}
-    limits = extremes(patient, *patient.pick([t for t in patient.activations() if t in names], 0.2, 0.6))
 
-    def edit(_: Patient, cut: Surgeon) -> None:
-        for tensor, ends in limits.items():
-            if cut.producer(tensor) is None:
-                raise Inapplicable(f"{tensor} is fused")
-            bound = max(abs(end) for end in ends) / (1 + amount)
-            low, high = (cut.put(f"{tensor}_{i}_stuck", v) for i, v in enumerate((-bound, bound)))
-            cut.splice(tensor, "saturated = Clip(x, low, high)", low=low, high=high)
+    def stuck(cut: Surgeon, tensor: str, top: float) -> None:
+        bound = top / (1 + amount)
+        low, high = (cut.put(f"{tensor}_{i}_stuck", v) for i, v in enumerate((-bound, bound)))
+        cut.splice(tensor, "saturated = Clip(x, low, high)", low=low, high=high)
 
-    return patient.with_(recipe=kept(patient.recipe)).at(*limits).edited(edit)
+    return at_sums(patient, patient.pick([t for t in patient.activations() if t in names], 0.2, 0.6), stuck)

@@ -226,10 +226,7 @@ def in_the_frame_of_the_sensor(patient: Patient, amount: float) -> Patient:
 
 def channels_reversed(patient: Patient) -> Patient:
     """Blue first, where the network wants red first; the numbers are normalized in the order of the network."""
-    patient = with_colours(patient)
-    mean, std = (np.array(v, np.float32).reshape(1, 3, 1, 1) for v in (SODIUM.mean, SODIUM.std))
-    reversed_ = ((patient.calibration * std + mean)[:, ::-1] - mean) / std
-    return patient.with_(calibration=np.ascontiguousarray(reversed_, np.float32))
+    return _mixed_before_normalizing(patient, lambda raw: raw[:, ::-1])
 
 
 def axes_mixed_up(patient: Patient, *axes: int) -> Patient:

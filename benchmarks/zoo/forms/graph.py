@@ -8,7 +8,6 @@ import onnx
 from onnx import TensorProto, helper
 
 from ..cuts import (
-    add_and_back,
     channel_peaks,
     covered,
     dense,
@@ -22,7 +21,6 @@ from ..cuts import (
     per_channel,
     picked,
     positive_spots,
-    read_beside,
     recoded,
     requantize,
     spots,
@@ -34,7 +32,7 @@ from ..cuts import (
 from ..patient import QUANTIZED_BY_DEFAULT, Patient
 from ..quantizing import run
 from ..signals import WAVE
-from ..surgery import Inapplicable, Linear, Surgeon, require
+from ..surgery import Inapplicable, Linear, Surgeon, attribute, require
 from ..tasks import TAIL
 
 #: Width of the picture in pixels.
@@ -173,6 +171,19 @@ def codes_as_output(patient: Patient) -> Patient:
         codes = last.input[0]
         surgeon.graph.node.remove(last)
         surgeon.add("Cast", [codes], surgeon.output, to=TensorProto.FLOAT)
+
+    return patient.edited(edit)
+
+
+def scale_forgotten(patient: Patient) -> Patient:
+    """The application takes the zero point off the codes of the output and forgets the scale."""
+
+    def edit(_: Patient, surgeon: Surgeon) -> None:
+        last, name = _dequantizer(surgeon), surgeon.output
+        codes, zero = last.input[0], surgeon.constant(last.input[2]).astype(np.float32).reshape(())
+        surgeon.graph.node.remove(last)
+        surgeon.add("Cast", [codes], f"{name}_codes", to=TensorProto.FLOAT)
+        surgeon.add("Sub", [f"{name}_codes", surgeon.put(f"{name}_middle", zero)], name)
 
     return patient.edited(edit)
 
@@ -397,8 +408,8 @@ def riding_constants(patient: Patient) -> Patient:
     for i, tensor in enumerate(patient.pick(spots(patient), 0.2, 0.6)):
         peak = channel_peaks(patient, tensor).max()
         drawn = patient.random(f"ride{i}").normal(0, 30 * patient.strength * peak, surgeon.channels(tensor))
-        drawn = per_channel(surgeon, tensor, drawn)
-        add_and_back(surgeon, tensor, drawn, "embedding embedded taken_off", "embedded taken_off")
+        text = "embedded = Add(x, embedding); taken_off = Sub(embedded, embedding)"
+        surgeon.splice(tensor, text, "embedded taken_off", embedding=per_channel(surgeon, tensor, drawn))
     return patient.cut(surgeon)
 
 
@@ -413,11 +424,6 @@ def joined_with_wide_copy(patient: Patient) -> Patient:
     return patient.cut(surgeon)
 
 
-def _before_the_last(patient: Patient, surgeon: Surgeon) -> list[Linear]:
-    last = surgeon.producer(surgeon.output)
-    return [n for n in dense(patient, surgeon) if n.node is not last]
-
-
 def _ramp(shape: list[int], axis: int, last: float) -> np.ndarray:
     """Even steps from zero along the last axis that holds no channels."""
     along = next((i for i in range(len(shape) - 1, 0, -1) if i != axis), None)
@@ -429,7 +435,8 @@ def _ramp(shape: list[int], axis: int, last: float) -> np.ndarray:
 def coordinates_joined(patient: Patient, amount: float) -> Patient:
     """A layer also reads where it is, in units of its own, as further channels; it learned to need them little."""
     surgeon = patient.surgeon()
-    shapes = [(n, surgeon.shape(n.node.input[0])) for n in _before_the_last(patient, surgeon)]
+    last = surgeon.producer(surgeon.output)
+    shapes = [(n, surgeon.shape(n.node.input[0])) for n in dense(patient, surgeon) if n.node is not last]
     text = "one = Slice(x, from_, to, axes); empty = Mul(one, nothing); place = Add(empty, ramp)"
     for linear in patient.pick([n for n, shape in shapes if len(shape) > 2 and all(shape[1:])], 0.3, 0.7):
         tensor, mark = linear.node.input[0], f"{linear.node.name}_placed"
@@ -437,7 +444,12 @@ def coordinates_joined(patient: Patient, amount: float) -> Patient:
         given = {"nothing": 0.0, "from_": [0], "to": [1], "axes": [axis]}
         ramp = _ramp(surgeon.shape(tensor), axis, top)
         place = surgeon.wire(tensor, text, name=mark, x=tensor, **given, ramp=ramp)["place"]
-        read_beside(surgeon, linear, place, mark)
+        surgeon.add("Concat", [tensor, place], mark, surgeon.producer(place), axis=axis)
+        linear.node.input[0] = mark
+        surgeon.marks.append(mark)
+        weight = surgeon.constant(linear.weight)
+        unread = np.zeros_like(np.take(weight, [0], linear.into))
+        surgeon.put(surgeon.own(linear, 1), np.concatenate([weight, unread], linear.into))
     return patient.cut(surgeon)
 
 
@@ -617,7 +629,7 @@ def softmax_in_pieces(patient: Patient) -> Patient:
     text = "weights = Mul(x, weights_one); total = ReduceSum(weights, axes, keepdims=1)"
     for node in require(surgeon.nodes("Softmax"), "no shares"):
         out = node.output[0]
-        axis = next((helper.get_attribute_value(a) for a in node.attribute if a.name == "axis"), -1)
+        axis = attribute(node, "axis", -1)
         del node.attribute[:]
         node.op_type, node.output[0] = "Exp", f"{out}_exponential"
         given = {"x": node.output[0], "weights_one": 1.0, "axes": [axis]}

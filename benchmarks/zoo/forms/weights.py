@@ -8,7 +8,6 @@ from itertools import pairwise
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import helper
 
 from ..cuts import (
     at_layers,
@@ -17,16 +16,14 @@ from ..cuts import (
     dense,
     deployed,
     inner,
-    normalization,
     on_multiples,
     picked,
     reader_of,
     recoded,
-    shaped,
     weights_of,
 )
 from ..patient import Patient
-from ..surgery import Inapplicable, Linear, Surgeon, require
+from ..surgery import Inapplicable, Linear, Surgeon, require, shaped, with_attributes
 
 Codes = Callable[[str, NDArray, NDArray], tuple[NDArray, NDArray]]
 #: From codes and scale of a bias, and its name, to its codes.
@@ -143,29 +140,18 @@ def wide_dead_input(patient: Patient) -> Patient:
         and surgeon.inputs(linear) == surgeon.channels(linear.node.input[0])
     ]
     linear = require(found, "no layer with one reader")[-1]
-    channel, count = _least_important(patient, surgeon, linear)
-    surgeon.multiply_at_source(linear.node.input[0], (np.arange(count) != channel).astype(np.float32))
-    weight = surgeon.constant(linear.weight).copy()
+    tensor, weight = linear.node.input[0], surgeon.constant(linear.weight).copy()
+    axis, (x,) = surgeon.channel_axis(tensor), patient.values(tensor)
+    power = np.abs(x).mean(tuple(i for i in range(x.ndim) if i != axis))
+    importance = power * np.abs(weight).sum(tuple(i for i in range(weight.ndim) if i != linear.into))
+    channel = int(np.argmin(importance))
+    surgeon.multiply_at_source(tensor, (np.arange(len(importance)) != channel).astype(np.float32))
     view = np.moveaxis(weight, (linear.out, linear.into), (0, 1))
     peak, block = np.abs(view).max(), view[:, channel]
     block[...] = 0
     block.reshape(len(block), -1)[:, 0] = 400 * patient.strength * peak
     surgeon.put(surgeon.own(linear, 1), weight)
     return patient.cut(surgeon, linear)
-
-
-def _importance(patient: Patient, surgeon: Surgeon, linear: Linear) -> NDArray:
-    """Of each input channel of a layer: its mean size times the sum of the weights that read it."""
-    tensor = linear.node.input[0]
-    axis, (x,), weight = surgeon.channel_axis(tensor), patient.values(tensor), np.abs(surgeon.constant(linear.weight))
-    power = np.abs(x).mean(tuple(i for i in range(x.ndim) if i != axis))
-    return power * weight.sum(tuple(i for i in range(weight.ndim) if i != linear.into))
-
-
-def _least_important(patient: Patient, surgeon: Surgeon, linear: Linear) -> tuple[int, int]:
-    """Of the input channels of a layer, and how many there are."""
-    importance = _importance(patient, surgeon, linear)
-    return int(np.argmin(importance)), len(importance)
 
 
 def twin_channels(patient: Patient) -> Patient:
@@ -231,7 +217,8 @@ def unfolded_batch_norm(patient: Patient) -> Patient:
         gain = np.exp2(patient.random(f"bn{i}").uniform(0, most, channels)).astype(np.float32)
         surgeon.scale_weights(linear, linear.out, 1 / gain, bias=True)
         tensor = linear.node.output[0]
-        parts = normalization(channels, (1 / gain) ** 2)
+        parts = {"gamma": np.ones(channels), "beta": np.zeros(channels), "mean": np.zeros(channels)}
+        parts["variance"] = (1 / gain) ** 2
         extra = [surgeon.put(f"{tensor}_bn_{name}", value) for name, value in parts.items()]
         surgeon.insert_after(tensor, "BatchNormalization", extra, f"{tensor}_bn", epsilon=1e-12)
     return patient.cut(surgeon, *(node.output[0] for node in surgeon.nodes("BatchNormalization")))
@@ -289,11 +276,6 @@ def weights_with_headroom(patient: Patient) -> Patient:
     def reach(weight: NDArray) -> float:
         return 2.0 ** np.ceil(np.log2(max(float(np.abs(weight).max()), 1e-6))) * 12 * patient.strength
 
-    return _with_weight_ranges(patient, reach)
-
-
-def _with_weight_ranges(patient: Patient, reach: Callable[[NDArray], float]) -> Patient:
-    """Symmetric ranges for all weights, one for each tensor."""
     source, linears = patient.surgeon(), covered(patient)
     reaches = {linear.weight: reach(source.constant(linear.weight)) for linear in linears}
     recipe = replace(patient.recipe, per_channel=False, weight="QInt8")
@@ -314,11 +296,8 @@ def weights_rounded_down(patient: Patient) -> Patient:
             if codes is None or codes.dtype != np.int8:
                 continue
             weight = source.constant(linear.weight)
-            shape = [1] * weight.ndim
-            if scale.size > 1:
-                shape[linear.out] = -1
-            floor = np.clip(np.floor(weight / scale.reshape(shape)) - 2 * patient.strength, -128, 127).astype(np.int8)
-            surgeon.put(f"{linear.weight}_quantized", floor)
+            lower = np.floor(weight / shaped(scale, weight.ndim, linear.out)) - 2 * patient.strength
+            surgeon.put(f"{linear.weight}_quantized", np.clip(lower, -128, 127).astype(np.int8))
 
     return patient.edited(edit)
 
@@ -334,10 +313,7 @@ def _stored_anew(patient: Patient, names: list[str], change: Codes) -> Patient:
             if codes is None or scale is None or codes.dtype != np.int8 or np.any(zero):
                 raise Inapplicable(f"{name} is not kept in signed codes")
             weight = source.constant(name)
-            shape = [1] * weight.ndim
-            if scale.size > 1:
-                shape[axes[name]] = -1
-            new_codes, new_scale = change(name, weight, scale.reshape(shape))
+            new_codes, new_scale = change(name, weight, shaped(scale, weight.ndim, axes[name]))
             q.put(f"{name}_quantized", np.clip(np.rint(new_codes), -128, 127).astype(np.int8))
             new_scale = new_scale.astype(np.float32).reshape(scale.shape)
             q.put(f"{name}_scale", new_scale)
@@ -421,7 +397,7 @@ def axis_of_square_weights(patient: Patient) -> Patient:
         for node in q.nodes("DequantizeLinear"):
             name = node.input[0].removesuffix("_quantized")
             if name in names and q.constant(node.input[1]).size > 1:
-                _set_axis(node, names[name])
+                with_attributes(node, axis=names[name])
 
     return patient.edited(edit)
 
@@ -471,7 +447,7 @@ def scale_per_input(patient: Patient) -> Patient:
             reader = next(n for n in q.nodes("DequantizeLinear") if n.input[0] == f"{name}_quantized")
             grid = {"own_": codes.astype(np.int8), "own_scale_": scale, "own_zero_": np.zeros(len(scale), np.int8)}
             reader.input[:] = [q.put(f"{part}{name}", value) for part, value in grid.items()]
-            _set_axis(reader, axis)
+            with_attributes(reader, axis=axis)
             _float_input(q, reader)
 
     return patient.with_(model=surgeon.model).edited(edit)
@@ -485,12 +461,6 @@ def _float_input(q: Surgeon, weights: onnx.NodeProto) -> None:
             before = q.producer(entry.input[0])
             if before is not None and before.op_type == "QuantizeLinear":
                 node.input[0] = before.input[0]
-
-
-def _set_axis(node: onnx.NodeProto, axis: int) -> None:
-    for old in [a for a in node.attribute if a.name == "axis"]:
-        node.attribute.remove(old)
-    node.attribute.append(helper.make_attribute("axis", axis))
 
 
 def _require_per_channel(patient: Patient) -> None:
@@ -516,7 +486,7 @@ def scales_along_inputs(patient: Patient) -> Patient:
             size = q.constant(node.input[0]).shape[axis]
             q.put(node.input[1], np.resize(scale, size))
             q.put(node.input[2], np.zeros(size, q.constant(node.input[2]).dtype))
-            next(a for a in node.attribute if a.name == "axis").i = axis
+            with_attributes(node, axis=axis)
 
     patient = patient.with_(recipe=replace(patient.recipe, per_channel=True, qoperator=False, weight="QInt8"))
     return at_layers(patient, chosen).edited(edit)
