@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.collectors.from_litert.flatbuffer import (
-    BITS,
+    KINDS,
+    SIGNED,
     Bytes,
     Damaged,
     LiteOperator,
@@ -20,11 +21,6 @@ from quantmedic.collectors.from_litert.flatbuffer import (
 from quantmedic.collectors.pair.graph import Attributes
 from quantmedic.collectors.pair.quantizer import Quantizer
 
-#: Whether codes of a type have a sign.
-SIGNED: Mapping[str, bool] = {
-    **dict.fromkeys(("INT2", "INT4", "INT8", "INT16", "INT32", "INT64"), True),
-    **dict.fromkeys(("UINT4", "UINT8", "UINT16", "UINT32", "UINT64"), False),
-}
 _MAX_RANK = 16
 #: The kernels count elements in int32.
 _MAX_SIZE = 2**31
@@ -84,7 +80,7 @@ def check_content(tensor: RawTensor, what: str) -> None:
     if kind == "STRING":
         _check_text(content, prod(tensor.shape), what)
         return
-    if not tensor.is_sparse and BITS[kind] and content.nbytes != tensor.nbytes:
+    if not tensor.is_sparse and KINDS[kind].bits and content.nbytes != tensor.nbytes:
         raise Damaged(f"{what} has {content.nbytes} bytes where its shape and type say {tensor.nbytes}")
 
 
@@ -107,7 +103,7 @@ def check_grid(tensor: RawTensor, what: str) -> None:
         raise Damaged(f"{what} has {grid.scale.size} scales and {grid.zero_point.size} zero points")
     if not np.isfinite(grid.scale).all() or (grid.scale < 0).any():
         raise Damaged(f"{what} has a scale that is negative or not finite")
-    if kind in SIGNED and not _are_codes(grid.zero_point, BITS[kind], SIGNED[kind]):
+    if kind in SIGNED and not _are_codes(grid.zero_point, KINDS[kind].bits, SIGNED[kind]):
         raise Damaged(f"{what} has a zero point that {kind} does not hold")
     if tensor.shape and not 0 <= grid.dimension < len(tensor.shape):
         raise Damaged(f"{what} is quantized along axis {grid.dimension} of {len(tensor.shape)}")
@@ -180,8 +176,8 @@ def check_operands(kind: str, options: Attributes, inputs: Sequence[str], output
     splits = options.integer("numSplits")
     if kind == "SPLIT" and splits != len(outputs):
         raise Damaged(f"{what} has {len(outputs)} outputs and numSplits {splits}")
-    from_numbers = all(BITS[one] for one in inputs) and kind not in _MAKERS
-    if from_numbers and not all(BITS[one] for one in outputs):
+    from_numbers = all(KINDS[one].bits for one in inputs) and kind not in _MAKERS
+    if from_numbers and not all(KINDS[one].bits for one in outputs):
         raise Damaged(f"{what} writes {', '.join(outputs)}")
 
 

@@ -1,6 +1,6 @@
 """A LiteRT model as its file holds it: tensors, operators and constants, checked before anything runs it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from math import prod
@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from quantmedic.collectors.from_litert.flatbuffer import (
     ACCIDENTS,
-    BITS,
     IDENTIFIER,
+    KINDS,
+    SIGNED,
     Bytes,
     Damaged,
     LiteOperator,
@@ -24,7 +25,6 @@ from quantmedic.collectors.from_litert.flatbuffer import (
     read_raw,
 )
 from quantmedic.collectors.from_litert.litert_checks import (
-    SIGNED,
     check_calls,
     check_cast,
     check_content,
@@ -42,30 +42,8 @@ from quantmedic.engine.input_files import read_bytes, require_regular
 from quantmedic.engine.reading_limits import LITERT_BYTES
 
 Array = NDArray[np.generic]
-
-#: Numpy types of constants as they are handed on; types that are not here are not read.
-_TYPES: Mapping[str, str] = {
-    "FLOAT32": "<f4",
-    "FLOAT16": "<f2",
-    "BFLOAT16": "<f4",
-    "FLOAT64": "<f8",
-    "INT2": "i1",
-    "INT4": "i1",
-    "INT8": "i1",
-    "INT16": "<i2",
-    "INT32": "<i4",
-    "INT64": "<i8",
-    "UINT4": "i1",
-    "UINT8": "u1",
-    "UINT16": "<u2",
-    "UINT32": "<u4",
-    "UINT64": "<u8",
-    "BOOL": "?",
-    "COMPLEX64": "<c8",
-    "COMPLEX128": "<c16",
-}
 #: Types that stand several to a byte.
-_PACKED = {kind: signed for kind, signed in SIGNED.items() if BITS[kind] < 8}
+_PACKED = {kind: signed for kind, signed in SIGNED.items() if KINDS[kind].bits < 8}
 
 
 @dataclass(frozen=True)
@@ -193,7 +171,7 @@ def _constant(stored: RawTensor, name: str, notices: list[str]) -> Array | None:
         where = "stored sparsely" if stored.is_sparse else "stored in another file"
         notices.append(f"the constant {name} is {where}: what it holds is not read")
         return None
-    dtype = _TYPES.get(stored.kind)
+    dtype = KINDS[stored.kind].numpy
     if stored.content is None:
         return None if stored.size or dtype is None or not stored.is_there else np.empty(stored.shape, dtype)
     if dtype is None:
@@ -205,7 +183,7 @@ def _constant(stored: RawTensor, name: str, notices: list[str]) -> Array | None:
 def _constant_data(stored: RawTensor, dtype: str) -> Array:
     assert stored.content is not None
     if stored.kind in _PACKED:
-        return unpack_codes(stored.content, BITS[stored.kind], stored.size, signed=_PACKED[stored.kind])
+        return unpack_codes(stored.content, KINDS[stored.kind].bits, stored.size, signed=_PACKED[stored.kind])
     if stored.kind == "BFLOAT16":
         return np.asarray(stored.content.view(ml_dtypes.bfloat16), np.float32)
     if stored.kind == "BOOL":
@@ -226,7 +204,7 @@ def _tensor_quantizer(
     grid = stored.grid
     if grid is None or stored.kind not in SIGNED:
         return None
-    bits, signed = BITS[stored.kind], SIGNED[stored.kind]
+    bits, signed = KINDS[stored.kind].bits, SIGNED[stored.kind]
     if grid.block_size is not None:
         return _block_quantizer(stored, name, grid, grid.block_size, data)
     if grid.is_other:
@@ -261,7 +239,7 @@ def _block_quantizer(stored: RawTensor, name: str, grid: RawGrid, size: int, dat
         raise Damaged(f"tensor {name!r} has {scale.size} scales and {zero.size} zero points")
     zeros = np.zeros(target, np.int64) if zero is None else zero.reshape(target).astype(np.int64)
     scales = scale.reshape(target).astype(np.float32)
-    return Quantizer(scales, zeros, BITS[stored.kind], SIGNED[stored.kind], axis=axis, block_size=size)
+    return Quantizer(scales, zeros, KINDS[stored.kind].bits, SIGNED[stored.kind], axis=axis, block_size=size)
 
 
 def _check_kernel(operator: LiteOperator, tensors: Sequence[LiteTensor]) -> None:

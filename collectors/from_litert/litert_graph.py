@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from onnx import numpy_helper
 
 from quantmedic.collectors.data.batches import Batch
-from quantmedic.collectors.from_litert.flatbuffer import BITS, read_raw
+from quantmedic.collectors.from_litert.flatbuffer import KINDS, read_raw
 from quantmedic.collectors.from_litert.functions import DOMAIN
 from quantmedic.collectors.from_litert.litert_file import LiteModel, LiteTensor
 from quantmedic.collectors.from_litert.litert_site import Held
@@ -235,7 +235,7 @@ def _pack(numbers: Array, kind: str, before: Array) -> bytes | None:
     """Bytes of numbers, several codes of fewer than 8 bits to a byte; None where they do not fit into the type."""
     if numbers.shape != before.shape:
         return None
-    bits = BITS[kind]
+    bits = KINDS[kind].bits
     if before.dtype.kind == "f":
         return numbers.astype(before.dtype).tobytes()
     low, end = (0, 2**bits) if kind.startswith("U") else (-(2 ** (bits - 1)), 2 ** (bits - 1))

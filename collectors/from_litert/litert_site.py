@@ -9,7 +9,7 @@ import onnx
 from numpy.typing import ArrayLike, NDArray
 from onnx import TensorProto, helper
 
-from quantmedic.collectors.from_litert.flatbuffer import LiteOperator
+from quantmedic.collectors.from_litert.flatbuffer import CODES, KINDS, LiteOperator
 from quantmedic.collectors.from_litert.litert_file import LiteModel, LiteTensor
 from quantmedic.collectors.from_translation.onnx_writer import (
     OnnxWriter,
@@ -33,27 +33,6 @@ _ACTIVATIONS: dict[int, dict[str, float]] = {
     3: {"low": 0.0, "high": 6.0},
 }
 _INT32 = np.iinfo(np.int32)
-#: Schema's types in ONNX's; codes of 2 bits have no type in this opset and are stored in 4.
-TYPES = {
-    "FLOAT32": TensorProto.FLOAT,
-    "FLOAT16": TensorProto.FLOAT16,
-    "FLOAT64": TensorProto.DOUBLE,
-    "BFLOAT16": TensorProto.FLOAT,
-    "INT2": TensorProto.INT4,
-    "INT4": TensorProto.INT4,
-    "UINT4": TensorProto.UINT4,
-    "BOOL": TensorProto.BOOL,
-    "STRING": TensorProto.STRING,
-    "COMPLEX64": TensorProto.COMPLEX64,
-    "COMPLEX128": TensorProto.COMPLEX128,
-    **{
-        f"{sign}INT{bits}": TensorProto.DataType.Value(f"{sign}INT{bits}")
-        for sign in ("", "U")
-        for bits in (8, 16, 32, 64)
-    },
-}
-#: Types of the codes of quantized activations.
-CODES = frozenset({"INT2", "INT4", "UINT4", "INT8", "UINT8", "INT16", "UINT16"})
 
 
 class Held(NamedTuple):
@@ -162,7 +141,7 @@ class TensorWriter(OnnxWriter):
 
     def _add_grid_of(self, tensor: LiteTensor, kind: str, source: str, target: str) -> None:
         assert tensor.quantizer is not None  # is_coded
-        self.add_grid(kind, source, target, tensor.name, tensor.quantizer, TYPES[tensor.kind])
+        self.add_grid(kind, source, target, tensor.name, tensor.quantizer, KINDS[tensor.kind].onnx)
 
     def _constant_values(self, tensor: LiteTensor, order: tuple[int, ...]) -> str:
         """Real values of a constant; the first order that is asked for has its name."""
@@ -180,7 +159,7 @@ class TensorWriter(OnnxWriter):
         if quantizer is not None:
             return self._dequantize_constant(name, tensor.kind, data, quantizer)
         if tensor.kind != "FLOAT16":
-            return self.store_initializer(name, data, TYPES[tensor.kind] if data.dtype.kind != "O" else None)
+            return self.store_initializer(name, data, KINDS[tensor.kind].onnx if data.dtype.kind != "O" else None)
         source, target = self.store_initializer(name, data), self.fresh(f"{name}:values")
         self.nodes.append(make_node("Cast", [source], [target], target, attributes={"to": TensorProto.FLOAT}))
         return target
@@ -274,7 +253,10 @@ class Site:
         """Type of a result in ONNX's numbers."""
         tensor = self.writer.tensors[self.op.outputs[place]]
         coded = self.writer.is_coded(tensor.index)
-        return TensorProto.FLOAT if coded else TYPES[tensor.kind]
+        kind = TensorProto.FLOAT if coded else KINDS[tensor.kind].onnx
+        if kind == TensorProto.UNDEFINED:
+            raise Untranslatable
+        return kind
 
 
 Translate = Callable[[Site], Node]
@@ -361,7 +343,7 @@ def integer_operand(site: Site, place: int) -> str:
 
 def value_info(name: str, kind: str, shape: Shape, batch: str | None = None) -> onnx.ValueInfoProto:
     """Type and shape; sides that depend on the data are left open, the first of an input under a name."""
-    return helper.make_tensor_value_info(name, TYPES.get(kind, TensorProto.UNDEFINED), open_first_side(shape, batch))
+    return helper.make_tensor_value_info(name, KINDS[kind].onnx, open_first_side(shape, batch))
 
 
 def _with_order(quantizer: Quantizer, order: tuple[int, ...]) -> Quantizer:
@@ -378,6 +360,6 @@ def _with_order(quantizer: Quantizer, order: tuple[int, ...]) -> Quantizer:
 def _stored_as(kind: str, codes: Array, quantizer: Quantizer) -> int | None:
     """The type in which ONNX can dequantize these codes; None where there is none."""
     if kind in CODES:
-        return int(TYPES[kind])
+        return KINDS[kind].onnx
     fits = codes.size == 0 or (codes.min() >= _INT32.min and codes.max() <= _INT32.max)
     return int(TensorProto.INT32) if fits and kind in ("INT32", "INT64") and not quantizer.zero_point.any() else None
