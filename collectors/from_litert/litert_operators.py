@@ -15,12 +15,8 @@ from quantmedic.collectors.from_litert.litert_site import (
     Node,
     Site,
     Translate,
-    activation_bounds,
-    constant_integers,
     fixed_sides,
-    flag,
     function_node,
-    integer_operand,
     node_with_activation,
     node_without_activation,
     onnx_node,
@@ -45,12 +41,12 @@ def _reshape(site: Site) -> Node:
 
 def _with_sides(kind: str, data: int, sides: int, site: Site) -> Node:
     """Data and int64 sides or counts, which a function casts where they are computed."""
-    return Node(kind, [site.value(data), integer_operand(site, sides)], is_function=site.integers(sides) is None)
+    return Node(kind, [site.value(data), site.integer_operand(sides)], is_function=site.integers(sides) is None)
 
 
 def _axis_of(site: Site, place: int) -> int:
     """The one axis that a constant operand names."""
-    return int(constant_integers(site, place).item())
+    return int(site.constant_integers(place).item())
 
 
 def _squeeze(site: Site) -> Node:
@@ -74,7 +70,7 @@ def _unpack(site: Site) -> Node:
 
 
 def _split_v(site: Site) -> Node:
-    axis, sizes = _axis_of(site, 2), constant_integers(site, 1).ravel().copy()
+    axis, sizes = _axis_of(site, 2), site.constant_integers(1).ravel().copy()
     if (sizes < 0).any():
         whole = site.shape(0)[axis]
         if whole is None:
@@ -93,11 +89,11 @@ def _slice(site: Site) -> Node:
 
 def _strided_slice(site: Site) -> Node:
     """Masks are bits by axis; an axis that is shrunk is dropped with the one entry that was taken of it."""
-    begin, end, strides = (constant_integers(site, place).ravel().tolist() for place in (1, 2, 3))
+    begin, end, strides = (site.constant_integers(place).ravel().tolist() for place in (1, 2, 3))
     masks = {
         name: site.op.options.integer(f"{name}Mask") for name in ("begin", "end", "ellipsis", "newAxis", "shrinkAxis")
     }
-    if masks["ellipsis"] or masks["newAxis"] or flag(site, "offset"):
+    if masks["ellipsis"] or masks["newAxis"] or site.flag("offset"):
         raise Untranslatable
     squeezed = []
     for axis, stride in enumerate(strides):
@@ -118,7 +114,7 @@ def _strided_slice(site: Site) -> Node:
 
 
 def _reverse(site: Site) -> Node:
-    axes = constant_integers(site, 1).ravel()
+    axes = site.constant_integers(1).ravel()
     last, before_first = np.full(axes.size, -1), np.full(axes.size, -_INT64_MAX)
     ends = [site.constant(values) for values in (last, before_first, axes, last)]
     return Node("Slice", [site.value(0), *ends])
@@ -129,7 +125,7 @@ def _reverse_sequence(site: Site) -> Node:
     if sorted((batch, time)) != [0, 1]:
         raise Untranslatable
     return Node(
-        "ReverseSequence", [site.value(0), integer_operand(site, 1)], {"batch_axis": batch, "time_axis": time}, True
+        "ReverseSequence", [site.value(0), site.integer_operand(1)], {"batch_axis": batch, "time_axis": time}, True
     )
 
 
@@ -144,7 +140,7 @@ def _pad(site: Site) -> Node:
 def _mirror_pad(site: Site) -> Node:
     if site.op.options.integer("mode") != _REFLECT:
         raise Untranslatable
-    return Node("Pad", [site.value(0), site.constant(constant_integers(site, 1).T.ravel())], {"mode": "reflect"})
+    return Node("Pad", [site.value(0), site.constant(site.constant_integers(1).T.ravel())], {"mode": "reflect"})
 
 
 def _move_blocks(kind: str, site: Site) -> Node:
@@ -152,7 +148,7 @@ def _move_blocks(kind: str, site: Site) -> Node:
 
 
 def _space_to_batch(site: Site) -> Node:
-    block, pads = constant_integers(site, 1).ravel(), constant_integers(site, 2)
+    block, pads = site.constant_integers(1).ravel(), site.constant_integers(2)
     _, height, width, channels = (*site.shape(0), None)[:4]
     if len(site.shape(0)) != 4 or block.size != 2:
         raise Untranslatable
@@ -166,7 +162,7 @@ def _space_to_batch(site: Site) -> Node:
 
 
 def _batch_to_space(site: Site) -> Node:
-    block, crops = constant_integers(site, 1).ravel(), constant_integers(site, 2)
+    block, crops = site.constant_integers(1).ravel(), site.constant_integers(2)
     if len(site.shape(0)) != 4 or block.size != 2:
         raise Untranslatable
     high, wide = block
@@ -247,7 +243,7 @@ def _depthwise_conv(site: Site) -> Node:
 
 
 def _conv_with_channels_last(site: Site, window: _Window, order: Sequence[int], group: int) -> Node:
-    attributes = {**window.attributes(site), "dilations": window.dilations, "group": group, **activation_bounds(site)}
+    attributes = {**window.attributes(site), "dilations": window.dilations, "group": group, **site.activation_bounds()}
     return Node("Conv", _operands(site, order), attributes, is_function=True)
 
 
@@ -281,7 +277,7 @@ def _transpose_conv(site: Site) -> Node:
         "strides": strides,
         "pads": begins + ends,
         "output_padding": more,
-        **activation_bounds(site, 2),
+        **site.activation_bounds(2),
     }
     return Node("ConvTranspose", operands, attributes, is_function=True)
 
@@ -289,8 +285,8 @@ def _transpose_conv(site: Site) -> Node:
 def _fully_connected(site: Site) -> Node:
     if site.op.options.integer("weightsFormat") == _SHUFFLED:
         raise Untranslatable
-    rank, inputs, bounds = len(site.shape(0)), site.shape(1)[-1], activation_bounds(site)
-    kept = rank - 2 if flag(site, "keepNumDims") else 0
+    rank, inputs, bounds = len(site.shape(0)), site.shape(1)[-1], site.activation_bounds()
+    kept = rank - 2 if site.flag("keepNumDims") else 0
     if kept < 0 or len(site.shape(1)) != 2:
         raise Untranslatable
     operands = _operands(site, None)
@@ -307,7 +303,7 @@ def _batch_matmul(site: Site) -> Node:
     names, orders = [], []
     for place, option in enumerate(("adjX", "adjY")):
         plain = list(range(len(site.shape(place))))
-        turned = [*plain[:-2], plain[-1], plain[-2]] if flag(site, option) else plain
+        turned = [*plain[:-2], plain[-1], plain[-2]] if site.flag(option) else plain
         try:
             names.append(site.value(place, turned))
             orders.append(plain)
@@ -321,19 +317,19 @@ def _batch_matmul(site: Site) -> Node:
 
 def _pool_2d(kind: str, site: Site) -> Node:
     sides = [site.op.options.integer(name) for name in ("filterHeight", "filterWidth")]
-    attributes = {**_window_of(site, sides).attributes(site), "kernel_shape": sides, **activation_bounds(site)}
+    attributes = {**_window_of(site, sides).attributes(site), "kernel_shape": sides, **site.activation_bounds()}
     return Node(kind, [site.value(0)], attributes, is_function=True)
 
 
 def _resize(mode: str, site: Site) -> Node:
     """LiteRT rounds the nearest place half up where it aligns corners or centres, else down."""
-    aligned, centred = (flag(site, name) for name in ("alignCorners", "halfPixelCenters"))
+    aligned, centred = (site.flag(name) for name in ("alignCorners", "halfPixelCenters"))
     attributes = {
         "mode": mode,
         "coordinate_transformation_mode": "align_corners" if aligned else "half_pixel" if centred else "asymmetric",
         "nearest_mode": "round_prefer_ceil" if aligned or centred else "floor",
     }
-    return Node("Resize", [site.value(0), integer_operand(site, 1)], attributes, is_function=True)
+    return Node("Resize", [site.value(0), site.integer_operand(1)], attributes, is_function=True)
 
 
 def _local_response(site: Site) -> Node:
@@ -357,7 +353,7 @@ def _softmax_with_beta(site: Site) -> Node:
 def _fake_quant(site: Site) -> Node:
     """The range is moved so that 0.0 lies on the grid, as TensorFlow does it."""
     low, high = (site.op.options.number(name, 0.0) for name in ("min", "max"))
-    first, bits = int(flag(site, "narrowRange")), site.op.options.integer("numBits", 8)
+    first, bits = int(site.flag("narrowRange")), site.op.options.integer("numBits", 8)
     if not low < high or not 2 <= bits <= 16:
         raise Untranslatable
     last = 2**bits - 1
@@ -367,8 +363,8 @@ def _fake_quant(site: Site) -> Node:
 
 
 def _reduce_over_axes(kind: str, site: Site, *, is_function: bool = False) -> Node:
-    axes = site.constant(constant_integers(site, 1).ravel())
-    keepdims = int(flag(site, "keepDims"))
+    axes = site.constant(site.constant_integers(1).ravel())
+    keepdims = int(site.flag("keepDims"))
     return Node(kind, [site.value(0), axes], {"keepdims": keepdims}, is_function)
 
 
@@ -377,8 +373,8 @@ def _arg(kind: str, site: Site) -> Node:
 
 
 def _cumsum(site: Site) -> Node:
-    flags = {name: int(flag(site, name)) for name in ("exclusive", "reverse")}
-    return Node("CumSum", [site.value(0), site.constant(constant_integers(site, 1).reshape(()))], flags)
+    flags = {name: int(site.flag(name)) for name in ("exclusive", "reverse")}
+    return Node("CumSum", [site.value(0), site.constant(site.constant_integers(1).reshape(()))], flags)
 
 
 def _floor_div(site: Site) -> Node:
@@ -404,7 +400,7 @@ OPERATORS: dict[str, Translate] = {
     "RELU_0_TO_1": partial(_clip_between, 0.0, 1.0),
     "LEAKY_RELU": lambda site: onnx_node("LeakyRelu", site, alpha=site.op.options.number("alpha", 0.0)),
     "PRELU": partial(function_node, "PRelu"),
-    "GELU": lambda site: onnx_node("Gelu", site, approximate="tanh" if flag(site, "approximate") else "none"),
+    "GELU": lambda site: onnx_node("Gelu", site, approximate="tanh" if site.flag("approximate") else "none"),
     "SOFTMAX": _softmax_with_beta,
     "LOG_SOFTMAX": lambda site: onnx_node("LogSoftmax", site, axis=-1),
     "L2_NORMALIZATION": lambda site: node_without_activation("LpNormalization", site, axis=-1, p=2),
@@ -440,8 +436,8 @@ OPERATORS: dict[str, Translate] = {
     "CUMSUM": _cumsum,
     "RESHAPE": _reshape,
     "SQUEEZE": _squeeze,
-    "EXPAND_DIMS": lambda site: Node("Unsqueeze", [site.value(0), site.constant(constant_integers(site, 1).ravel())]),
-    "TRANSPOSE": lambda site: Node("Transpose", [site.value(0)], {"perm": constant_integers(site, 1).ravel().tolist()}),
+    "EXPAND_DIMS": lambda site: Node("Unsqueeze", [site.value(0), site.constant(site.constant_integers(1).ravel())]),
+    "TRANSPOSE": lambda site: Node("Transpose", [site.value(0)], {"perm": site.constant_integers(1).ravel().tolist()}),
     "CONCATENATION": lambda site: node_without_activation("Concat", site, axis=site.op.options.integer("axis")),
     "PACK": _pack,
     "UNPACK": _unpack,
@@ -467,9 +463,9 @@ OPERATORS: dict[str, Translate] = {
     "RANK": partial(function_node, "Rank"),
     "CAST": lambda site: onnx_node("Cast", site, to=site.onnx_kind(0)),
     "GATHER": _gather,
-    "GATHER_ND": lambda site: Node("GatherND", [site.value(0), integer_operand(site, 1)], {"batch_dims": 0}, True),
+    "GATHER_ND": lambda site: Node("GatherND", [site.value(0), site.integer_operand(1)], {"batch_dims": 0}, True),
     "SCATTER_ND": lambda site: Node(
-        "ScatterND", [integer_operand(site, 0), site.value(1), integer_operand(site, 2)], is_function=True
+        "ScatterND", [site.integer_operand(0), site.value(1), site.integer_operand(2)], is_function=True
     ),
     "EMBEDDING_LOOKUP": lambda site: Node("Gather", [site.value(1), site.value(0)], {"axis": 0}),
     "ONE_HOT": lambda site: function_node("OneHot", site, axis=site.op.options.integer("axis", -1)),

@@ -258,20 +258,43 @@ class Site:
             raise Untranslatable
         return kind
 
+    def flag(self, name: str) -> bool:
+        """An option that is on or off; off where the file does not have it."""
+        return bool(self.op.options.integer(name))
+
+    def constant_integers(self, place: int) -> Integers:
+        """What a constant operand holds.
+
+        Raises:
+            Untranslatable: It is computed.
+        """
+        values = self.integers(place)
+        if values is None:
+            raise Untranslatable
+        return values
+
+    def operands(self) -> list[str]:
+        """Names of all operands."""
+        return [self.value(place) for place in range(len(self.op.inputs))]
+
+    def integer_operand(self, place: int) -> str:
+        """An operand of integers: as int64 where it is constant, else as it is."""
+        values = self.integers(place)
+        return self.value(place) if values is None else self.constant(values)
+
+    def activation_bounds(self, data: int = 0) -> dict[str, float]:
+        """Ends of the activation that is built in, empty without one; ``data`` is the operand that it works on.
+
+        Raises:
+            Untranslatable: The activation has no counterpart.
+        """
+        bounds = _ACTIVATIONS.get(self.op.options.integer("fusedActivationFunction"))
+        if bounds is None or (bounds and self.kind(data) not in FLOATS):
+            raise Untranslatable
+        return bounds
+
 
 Translate = Callable[[Site], Node]
-
-
-def constant_integers(site: Site, place: int) -> Integers:
-    """What a constant operand holds.
-
-    Raises:
-        Untranslatable: It is computed.
-    """
-    values = site.integers(place)
-    if values is None:
-        raise Untranslatable
-    return values
 
 
 def fixed_sides(sides: Sequence[int | None]) -> list[int]:
@@ -286,42 +309,20 @@ def fixed_sides(sides: Sequence[int | None]) -> list[int]:
     return found
 
 
-def flag(site: Site, name: str) -> bool:
-    """An option that is on or off; off where the file does not have it."""
-    return bool(site.op.options.integer(name))
-
-
-def activation_bounds(site: Site, data: int = 0) -> dict[str, float]:
-    """Ends of the activation that is built in, empty without one; ``data`` is the operand that it works on.
-
-    Raises:
-        Untranslatable: The activation has no counterpart.
-    """
-    bounds = _ACTIVATIONS.get(site.op.options.integer("fusedActivationFunction"))
-    if bounds is None or (bounds and site.kind(data) not in FLOATS):
-        raise Untranslatable
-    return bounds
-
-
-def operands(site: Site) -> list[str]:
-    """Names of all operands."""
-    return [site.value(place) for place in range(len(site.op.inputs))]
-
-
 def onnx_node(kind: str, site: Site, **attributes: Value) -> Node:
     """An operator of ONNX with all operands."""
-    return Node(kind, operands(site), attributes)
+    return Node(kind, site.operands(), attributes)
 
 
 def function_node(kind: str, site: Site, **attributes: Value) -> Node:
     """A function of ``functions`` with all operands."""
-    return Node(kind, operands(site), attributes, is_function=True)
+    return Node(kind, site.operands(), attributes, is_function=True)
 
 
 def node_with_activation(kind: str, site: Site) -> Node:
     """An operator with all operands, and the activation that is built in."""
-    bounds = activation_bounds(site)
-    return Node(kind, operands(site), {**bounds}, is_function=bool(bounds))
+    bounds = site.activation_bounds()
+    return Node(kind, site.operands(), {**bounds}, is_function=bool(bounds))
 
 
 def node_without_activation(kind: str, site: Site, **attributes: Value) -> Node:
@@ -330,15 +331,9 @@ def node_without_activation(kind: str, site: Site, **attributes: Value) -> Node:
     Raises:
         Untranslatable: It has an activation built in.
     """
-    if activation_bounds(site):
+    if site.activation_bounds():
         raise Untranslatable
-    return Node(kind, operands(site), attributes)
-
-
-def integer_operand(site: Site, place: int) -> str:
-    """An operand of integers: as int64 where it is constant, else as it is."""
-    values = site.integers(place)
-    return site.value(place) if values is None else site.constant(values)
+    return Node(kind, site.operands(), attributes)
 
 
 def value_info(name: str, kind: str, shape: Shape, batch: str | None = None) -> onnx.ValueInfoProto:
