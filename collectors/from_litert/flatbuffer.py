@@ -17,7 +17,9 @@ from numpy.typing import NDArray
 from onnx import TensorProto
 
 from quantmedic.collectors.pair.graph import Attribute, Attributes
+from quantmedic.collectors.pair.quantizer import Quantizer
 
+Array = NDArray[np.generic]
 Bytes = NDArray[np.uint8]
 #: A table of the schema, or its module: the classes are generated and have no types.
 Table = Any
@@ -150,6 +152,35 @@ class RawTensor:
 
 
 @dataclass(frozen=True)
+class LiteTensor:
+    """One tensor of the main graph.
+
+    Attributes:
+        index: Its place, by which the interpreter knows it.
+        name: Its name, made unique where the file's is empty or taken.
+        kind: Type by the schema's name: FLOAT32, FLOAT16, INT8, INT16, INT4, INT32, INT64, BOOL …
+        shape: Sides; None for one that depends on the data.
+        quantizer: Its grid; None for one without.
+        data: What a constant holds, of fewer than 8 bits unpacked to int8; None for what is computed.
+    """
+
+    index: int
+    name: str
+    kind: str
+    shape: tuple[int | None, ...]
+    quantizer: Quantizer | None = None
+    data: Array | None = None
+
+    @property
+    def dtype(self) -> np.dtype[np.generic]:
+        """Type of the arrays that it is read from and written to; of objects where numpy has none."""
+        try:
+            return np.dtype(self.kind.lower())
+        except TypeError:
+            return np.dtype(object)
+
+
+@dataclass(frozen=True)
 class LiteOperator:
     """One operator: ``kind`` by the schema's name, such as CONV_2D, or the name of a custom operator.
 
@@ -179,6 +210,7 @@ class RawGraph:
 class RawModel:
     graphs: tuple[RawGraph, ...]
     description: str
+    metadata: tuple[str, ...]
 
 
 def check_places(places: Iterable[int], count: int, what: str) -> None:
@@ -236,11 +268,12 @@ class _Reader:
             raise Damaged("it has no subgraph")
         for one in self._tables("signatures", model.SignatureDefsLength, model.SignatureDefs):
             self._check_signature(one, graphs)
+        metadata = []
         for one in self._tables("metadata", model.MetadataLength, model.Metadata):
-            name = self._text(one, 4, "the name of an entry of metadata")
+            metadata.append(self._text(one, 4, "the name of an entry of metadata"))
             if int(one.Buffer()) >= len(self.buffers):
-                raise Damaged(f"metadata {name!r} names buffer {one.Buffer()} of {len(self.buffers)}")
-        return RawModel(tuple(graphs), self._text(model, 10, "the description"))
+                raise Damaged(f"metadata {metadata[-1]!r} names buffer {one.Buffer()} of {len(self.buffers)}")
+        return RawModel(tuple(graphs), self._text(model, 10, "the description"), tuple(filter(None, metadata)))
 
     def _code(self, code: Table) -> tuple[int, str]:
         # A newer file holds 127 in the deprecated field, an older one nothing in the other: the larger one counts.

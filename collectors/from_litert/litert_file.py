@@ -18,6 +18,7 @@ from quantmedic.collectors.from_litert.flatbuffer import (
     Bytes,
     Damaged,
     LiteOperator,
+    LiteTensor,
     RawGraph,
     RawGrid,
     RawTensor,
@@ -26,15 +27,10 @@ from quantmedic.collectors.from_litert.flatbuffer import (
 )
 from quantmedic.collectors.from_litert.litert_checks import (
     check_calls,
-    check_cast,
-    check_content,
-    check_grid,
+    check_kernel,
     check_memory,
-    check_operands,
-    check_options,
     check_order,
-    check_shape,
-    check_steps,
+    check_tensor,
 )
 from quantmedic.collectors.pair.quantizer import Quantizer
 from quantmedic.engine.errors import ModelError
@@ -44,35 +40,6 @@ from quantmedic.engine.reading_limits import LITERT_BYTES
 Array = NDArray[np.generic]
 #: Types that stand several to a byte.
 _PACKED = {kind: signed for kind, signed in SIGNED.items() if KINDS[kind].bits < 8}
-
-
-@dataclass(frozen=True)
-class LiteTensor:
-    """One tensor of the main graph.
-
-    Attributes:
-        index: Its place, by which the interpreter knows it.
-        name: Its name, made unique where the file's is empty or taken.
-        kind: Type by the schema's name: FLOAT32, FLOAT16, INT8, INT16, INT4, INT32, INT64, BOOL …
-        shape: Sides; None for one that depends on the data.
-        quantizer: Its grid; None for one without.
-        data: What a constant holds, of fewer than 8 bits unpacked to int8; None for what is computed.
-    """
-
-    index: int
-    name: str
-    kind: str
-    shape: tuple[int | None, ...]
-    quantizer: Quantizer | None = None
-    data: Array | None = None
-
-    @property
-    def dtype(self) -> np.dtype[np.generic]:
-        """Type of the arrays that it is read from and written to; of objects where numpy has none."""
-        try:
-            return np.dtype(self.kind.lower())
-        except TypeError:
-            return np.dtype(object)
 
 
 @dataclass(frozen=True)
@@ -86,6 +53,7 @@ class LiteModel:
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     description: str = ""
+    metadata: tuple[str, ...] = ()
     notices: tuple[str, ...] = ()
 
 
@@ -137,10 +105,17 @@ def _model(path: Path, content: bytes) -> LiteModel:
     read = [_graph(graph, notices if graph is raw.graphs[0] else []) for graph in raw.graphs]
     if rest := [graph.name or f"number {i}" for i, graph in enumerate(raw.graphs) if i]:
         notices.append(f"only the main subgraph is diagnosed, not what it calls: {', '.join(rest)}")
-    tensors, operators = read[0]
-    main = raw.graphs[0]
+    (tensors, operators), main = read[0], raw.graphs[0]
     return LiteModel(
-        path, content, tensors, operators, main.inputs, main.outputs, raw.description, tuple(dict.fromkeys(notices))
+        path,
+        content,
+        tensors,
+        operators,
+        main.inputs,
+        main.outputs,
+        raw.description,
+        raw.metadata,
+        tuple(dict.fromkeys(notices)),
     )
 
 
@@ -148,10 +123,7 @@ def _graph(graph: RawGraph, notices: list[str]) -> tuple[tuple[LiteTensor, ...],
     """Tensors and operators of one graph, checked."""
     stored = graph.tensors
     for tensor in stored:
-        what = f"tensor {tensor.name!r}"
-        check_shape(tensor, what)
-        check_content(tensor, what)
-        check_grid(tensor, what)
+        check_tensor(tensor)
     check_memory([one.nbytes for one in stored if one.content is None])
     names = _unique([tensor.name for tensor in graph.tensors])
     data = [_constant(one, name, notices) for one, name in zip(stored, names, strict=True)]
@@ -161,7 +133,8 @@ def _graph(graph: RawGraph, notices: list[str]) -> tuple[tuple[LiteTensor, ...],
     )
     check_order(graph, {i for i, one in enumerate(stored) if one.is_there})
     for operator in graph.operators:
-        _check_kernel(operator, tensors)
+        inputs, outputs = ([tensors[i] for i in places if i >= 0] for places in (operator.inputs, operator.outputs))
+        check_kernel(operator, inputs, outputs)
     return tensors, graph.operators
 
 
@@ -240,19 +213,6 @@ def _block_quantizer(stored: RawTensor, name: str, grid: RawGrid, size: int, dat
     zeros = np.zeros(target, np.int64) if zero is None else zero.reshape(target).astype(np.int64)
     scales = scale.reshape(target).astype(np.float32)
     return Quantizer(scales, zeros, KINDS[stored.kind].bits, SIGNED[stored.kind], axis=axis, block_size=size)
-
-
-def _check_kernel(operator: LiteOperator, tensors: Sequence[LiteTensor]) -> None:
-    what = f"operator {operator.index}, {operator.kind},"
-    if operator.is_custom:
-        return
-    inputs, outputs = ([tensors[i] for i in places if i >= 0] for places in (operator.inputs, operator.outputs))
-    kinds, written = [one.kind for one in inputs], [one.kind for one in outputs]
-    check_operands(operator.kind, operator.options, kinds, written, what)
-    check_cast(operator.kind, [one.shape for one in inputs], [one.shape for one in outputs], what)
-    check_options(operator.kind, operator.options, what)
-    grids, written_grids = [one.quantizer for one in inputs], [one.quantizer for one in outputs]
-    check_steps(operator.kind, operator.options, grids, written_grids, what)
 
 
 def _unique(names: Sequence[str]) -> list[str]:

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from onnx import numpy_helper
 
 from quantmedic.collectors.data.batches import Batch
-from quantmedic.collectors.from_litert.flatbuffer import KINDS, read_raw
+from quantmedic.collectors.from_litert.flatbuffer import KINDS, LiteTensor, read_raw
 from quantmedic.collectors.from_litert.functions import DOMAIN
-from quantmedic.collectors.from_litert.litert_file import LiteModel, LiteTensor
+from quantmedic.collectors.from_litert.litert_file import LiteModel
 from quantmedic.collectors.from_litert.litert_site import Held
 from quantmedic.collectors.from_litert.litert_translation import Translation
 from quantmedic.collectors.from_onnx.onnx_graph import OnnxGraph

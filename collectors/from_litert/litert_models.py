@@ -13,8 +13,8 @@ from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.data.model_inputs import InputSpec
 from quantmedic.collectors.data.rows import OnDemand
 from quantmedic.collectors.from_litert.first_run import require_survival
-from quantmedic.collectors.from_litert.flatbuffer import LiteOperator
-from quantmedic.collectors.from_litert.litert_file import LiteModel, LiteTensor, read_litert
+from quantmedic.collectors.from_litert.flatbuffer import LiteOperator, LiteTensor
+from quantmedic.collectors.from_litert.litert_file import LiteModel, read_litert
 from quantmedic.collectors.from_litert.litert_graph import LiteRTGraph, graph_of
 from quantmedic.collectors.from_litert.litert_session import Session, Sessions, is_open, takes_batches
 from quantmedic.collectors.from_onnx.onnx_record import describe_files
@@ -120,18 +120,7 @@ def marks_of_files(floats: LiteModel, quantized: LiteModel) -> Iterator[str]:
         yield "tensors of the float file in its order"
     if quantized.description:
         yield f"description {quantized.description}"
-    yield from (f"metadata {name}" for name in _metadata(quantized.content))
-
-
-def _metadata(content: bytes) -> Iterator[str]:
-    """Names of the metadata of a checked file."""
-    from ai_edge_litert.schema_py_generated import Model  # an optional package
-
-    model = Model.GetRootAs(content, 0)
-    for i in range(model.MetadataLength()):
-        name = model.Metadata(i).Name()
-        if name is not None:
-            yield name.decode(errors="replace")
+    yield from (f"metadata {name}" for name in quantized.metadata)
 
 
 class LiteRTView(View):

@@ -9,8 +9,8 @@ import onnx
 from numpy.typing import ArrayLike, NDArray
 from onnx import TensorProto, helper
 
-from quantmedic.collectors.from_litert.flatbuffer import CODES, KINDS, LiteOperator
-from quantmedic.collectors.from_litert.litert_file import LiteModel, LiteTensor
+from quantmedic.collectors.from_litert.flatbuffer import CODES, KINDS, LiteOperator, LiteTensor
+from quantmedic.collectors.from_litert.litert_file import LiteModel
 from quantmedic.collectors.from_translation.onnx_writer import (
     OnnxWriter,
     Untranslatable,
