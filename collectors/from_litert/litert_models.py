@@ -47,24 +47,6 @@ _QUANTIZERS = ("QUANTIZE", "DEQUANTIZE")
 Array = NDArray[np.generic]
 
 
-def kernels_of_file(graph: LiteRTGraph) -> dict[str, Kernel]:
-    """How each tensor is computed, by its names in the translation: LiteRT's kernels follow the types of tensors.
-
-    They compute with integers where they read and write integers, and, quantizing what they read at run time, where
-    they read float activations and integer weights.
-    """
-    names: dict[int, list[str]] = {}
-    for name, place in graph.places.items():
-        names.setdefault(place, []).append(name)
-    return {
-        name: _kernel(op, graph.file)
-        for op in graph.file.operators
-        if op.kind not in _QUANTIZERS
-        for place in op.outputs
-        for name in names.get(place, ())
-    }
-
-
 def _kernel(op: LiteOperator, model: LiteModel) -> Kernel:
     integer = any(_is_coded(model.tensors[place]) for place in op.outputs) or _is_hybrid(op, model)
     return Kernel.INTEGER if integer else Kernel.FLOAT
@@ -281,8 +263,22 @@ class LiteRTModels(TranslatedFiles[LiteRTGraph]):
         )
 
     def kernels(self, threads: int) -> dict[str, Kernel]:
-        """How LiteRT computes the tensors of the quantized file, by their types."""
-        return kernels_of_file(self.quantized)
+        """How each tensor is computed, by its names in the translation: LiteRT's kernels follow the types of tensors.
+
+        They compute with integers where they read and write integers, and, quantizing what they read at run time, where
+        they read float activations and integer weights.
+        """
+        graph = self.quantized
+        names: dict[int, list[str]] = {}
+        for name, place in graph.places.items():
+            names.setdefault(place, []).append(name)
+        return {
+            name: _kernel(op, graph.file)
+            for op in graph.file.operators
+            if op.kind not in _QUANTIZERS
+            for place in op.outputs
+            for name in names.get(place, ())
+        }
 
     def runner_of(self, graph: LiteRTGraph, positions: Sequence[int], threads: int) -> Runner:
         """Runs a LiteRT file with interpreters as an application has them."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.from_onnx.given_simulation import OnnxGivenSimulation
 from quantmedic.collectors.from_onnx.onnx_file import load_model
-from quantmedic.collectors.from_onnx.onnx_graph import OnnxGraph, PairedOnnxGraphs
+from quantmedic.collectors.from_onnx.onnx_graph import OnnxGraph
 from quantmedic.collectors.from_onnx.onnx_record import describe_models, kernels_of_model
 from quantmedic.collectors.from_onnx.onnx_session import make_session, run, shapes_on
 from quantmedic.collectors.from_onnx.onnx_view import FloatTensors, OnnxView
@@ -183,8 +183,42 @@ class OnnxModels(Models):
         return {**self.shapes, **fed, **shapes_on(self.float_graph, open_ones, feed, threads)}
 
     def kernel_facts(self, first: Batch, reading: Reading, threads: int) -> dict[str, object]:
-        """What the kernels of this machine add to the quantization."""
-        return kernel_facts(self, first, reading, threads) if self.quantized.is_quantized else {}
+        """What the kernels of this machine and of this release add to the quantization, measured on one batch.
+
+        Returns:
+            The runtime, and how noisy its kernels are: mean d² between an execution and the graph as it is written /
+            mean d² between the latter and the float model, as deployed and, where that is much, with sums that cannot
+            saturate; and the first setting that takes most of it away. Figures are left out where quantization makes no
+            noise.
+        """
+        graph = self.quantized
+        if not graph.is_quantized:
+            return {}
+        feed = feed_of(first, graph)
+
+        def outputs(plain: bool = False, in_float: bool = False, exact: bool = False) -> list[Array]:
+            session = make_session(graph.model, graph.path, threads, plain=plain, in_float=in_float, exact=exact)
+            found = dict(zip(graph.outputs, run(session, graph.outputs, feed, graph.path), strict=True))
+            return [found[graph.outputs[j]] for _, j in self.match.outputs]
+
+        ratio = partial(added_noise_ratio, reading.outputs[0], outputs(plain=True))
+        facts: dict[str, object] = {"runtime": f"onnxruntime {ort.__version__}"}
+        deployed = ratio(reading.outputs[1])
+        if deployed is None:
+            return facts
+        facts["integer_kernel_noise"] = deployed
+        if deployed <= _WORTH_A_LOOK:
+            return facts
+        for setting, how in _WAYS_OUT.items():
+            try:
+                left = ratio(outputs(**how))
+            except ModelError:  # a setting that this model cannot be run with helps nobody
+                continue
+            if "exact" in how:
+                facts["exact_kernel_noise"] = left
+            if left is not None and left <= _WORTH_A_LOOK:
+                return facts | {"kernels_avoided_by": setting}
+        return facts | {"kernels_avoided_by": _LAST_WAY_OUT}  # the execution that the others are held against
 
     def describe(self) -> Description:
         """What the files tell besides their graphs."""
@@ -224,44 +258,3 @@ def open_network(path: Path) -> Network:
         return lambda batch: run(session, outputs, feed_of(batch, graph), path)
 
     return Network(graph, start)
-
-
-def kernel_facts(models: PairedOnnxGraphs, first: Batch, reading: Reading, threads: int) -> dict[str, object]:
-    """Fields of ``ModelFacts`` on the kernels of this machine and of this release, measured on one batch.
-
-    Args:
-        models: Both models.
-        first: The batch.
-        reading: What both models made of it as deployed.
-        threads: Processor threads.
-
-    Returns:
-        The runtime, and how noisy its kernels are: mean d² between an execution and the graph as it is written / mean
-        d² between the latter and the float model, as deployed and, where that is much, with sums that cannot saturate;
-        and the first setting that takes most of it away. Figures are left out where quantization makes no noise.
-    """
-    graph, feed = models.quantized, feed_of(first, models.quantized)
-
-    def outputs(plain: bool = False, in_float: bool = False, exact: bool = False) -> list[Array]:
-        session = make_session(graph.model, graph.path, threads, plain=plain, in_float=in_float, exact=exact)
-        found = dict(zip(graph.outputs, run(session, graph.outputs, feed, graph.path), strict=True))
-        return [found[graph.outputs[j]] for _, j in models.match.outputs]
-
-    ratio = partial(added_noise_ratio, reading.outputs[0], outputs(plain=True))
-    facts: dict[str, object] = {"runtime": f"onnxruntime {ort.__version__}"}
-    deployed = ratio(reading.outputs[1])
-    if deployed is None:
-        return facts
-    facts["integer_kernel_noise"] = deployed
-    if deployed <= _WORTH_A_LOOK:
-        return facts
-    for setting, how in _WAYS_OUT.items():
-        try:
-            left = ratio(outputs(**how))
-        except ModelError:  # a setting that this model cannot be run with helps nobody
-            continue
-        if "exact" in how:
-            facts["exact_kernel_noise"] = left
-        if left is not None and left <= _WORTH_A_LOOK:
-            return facts | {"kernels_avoided_by": setting}
-    return facts | {"kernels_avoided_by": _LAST_WAY_OUT}  # the execution that the others are held against

@@ -37,24 +37,6 @@ Array = NDArray[np.generic]
 Float32 = NDArray[np.float32]
 
 
-def kernels_of_session(graph: OpenVINOGraph, session: Session) -> dict[str, Kernel]:
-    """How the CPU plugin computes each tensor, by the kernels of the compiled model.
-
-    A kernel stands for all operators that were fused into it.
-    """
-    kinds = {
-        name: Kernel.INTEGER if primitive.lower().endswith(_INTEGER_KERNELS) else Kernel.FLOAT
-        for names, primitive in session.list_kernels()
-        for name in names
-    }
-    operators = graph.file.model.get_ordered_ops()
-    return {
-        tensor: kinds[op.get_friendly_name()]
-        for tensor, place in graph.places.items()
-        if (op := operators[place.operator]).get_friendly_name() in kinds and op.get_type_name() not in _ROUNDERS
-    }
-
-
 class OpenVINOView(View):
     """Shows numbered pairs of tensors; see ``View``.
 
@@ -173,8 +155,39 @@ class OpenVINOModels(TranslatedFiles[OpenVINOGraph]):
         return OpenVINOView(self, pairs, first, threads)
 
     def kernel_facts(self, first: Batch, reading: Reading, threads: int) -> dict[str, object]:
-        """What the integer kernels of this machine add to the quantization."""
-        return _kernel_facts(self, first, reading, threads) if self.quantized.is_quantized else {}
+        """What the integer kernels of this machine add to the quantization, measured on one batch.
+
+        The model as deployed is held against its graph as it is written, which is the translation without
+        optimizations. Where its weights are stored as float32, the plugin finds nothing to lower and computes the same
+        graph with sums that cannot saturate.
+
+        Returns:
+            The runtime, and how noisy its kernels are: mean d² between an execution and the graph as it is written /
+            mean d² between the latter and the float model. Figures are left out where there is no translation or no
+            noise.
+        """
+        graph = self.quantized
+        if not graph.is_quantized:
+            return {}
+        import openvino  # an optional package
+
+        facts: dict[str, object] = {"runtime": f"openvino {openvino.get_version().partition('-')[0]}"}
+        if graph.untranslated:
+            return facts
+        ends = [graph.outputs[j] for _, j in self.match.outputs]
+        try:
+            plain = graph_runner(graph, ends, threads, plain=True)(first)
+        except ModelError:
+            return facts  # The file itself runs: that its translation does not is said where it is needed.
+        deployed = added_noise_ratio(reading.outputs[0], plain, reading.outputs[1])
+        if deployed is None:
+            return facts
+        found = Session(graph, [], threads, exact=True).run(graph.feed(first))[0]
+        exact = [np.array(found[j]) for _, j in self.match.outputs]
+        return facts | {
+            "integer_kernel_noise": deployed,
+            "exact_kernel_noise": added_noise_ratio(reading.outputs[0], plain, exact),
+        }
 
     def describe(self) -> Description:
         """What the files tell besides their graphs."""
@@ -189,11 +202,24 @@ class OpenVINOModels(TranslatedFiles[OpenVINOGraph]):
         return describe_files(self, self.framework, facts, {"openvino": installed_version("openvino")})
 
     def kernels(self, threads: int) -> dict[str, Kernel]:
-        """How the CPU plugin computes the tensors of the quantized model."""
+        """How the CPU plugin computes each tensor of the quantized model, by the kernels of the compiled model.
+
+        A kernel stands for all operators that were fused into it.
+        """
         # Which kernels the runtime chooses is another question than whether their sums saturate here.
         graph = self.quantized
         session = Session(graph, [], threads) if may_saturate() else self.sessions.session(graph, threads)
-        return kernels_of_session(graph, session)
+        kinds = {
+            name: Kernel.INTEGER if primitive.lower().endswith(_INTEGER_KERNELS) else Kernel.FLOAT
+            for names, primitive in session.list_kernels()
+            for name in names
+        }
+        operators = graph.file.model.get_ordered_ops()
+        return {
+            tensor: kinds[op.get_friendly_name()]
+            for tensor, place in graph.places.items()
+            if (op := operators[place.operator]).get_friendly_name() in kinds and op.get_type_name() not in _ROUNDERS
+        }
 
     def runner_of(self, graph: OpenVINOGraph, positions: Sequence[int], threads: int) -> Runner:
         """Runs an IR with the CPU plugin."""
@@ -220,48 +246,6 @@ def _before_saturation(graph: OpenVINOGraph, name: str) -> str:
         return name
     source = producer.inputs[0]
     return source if source in graph.places and source not in graph.quantizers else name
-
-
-def _kernel_facts(models: OpenVINOModels, first: Batch, reading: Reading, threads: int) -> dict[str, object]:
-    """Fields of ``ModelFacts`` on what the kernels of this machine add to the quantization, measured on one batch.
-
-    The model as deployed is held against its graph as it is written, which is the translation without optimizations.
-    Where its weights are stored as float32, the plugin finds nothing to lower and computes the same graph with sums
-    that cannot saturate.
-
-    Args:
-        models: Both models.
-        first: The batch.
-        reading: What both models made of it as deployed.
-        threads: Processor threads.
-
-    Returns:
-        The runtime, and how noisy its kernels are: mean d² between an execution and the graph as it is written / mean
-        d² between the latter and the float model. Figures are left out where there is no translation or no noise.
-
-    Raises:
-        ModelError: A model cannot be run.
-    """
-    graph = models.quantized
-    import openvino  # an optional package
-
-    facts: dict[str, object] = {"runtime": f"openvino {openvino.get_version().partition('-')[0]}"}
-    if graph.untranslated:
-        return facts
-    ends = [graph.outputs[j] for _, j in models.match.outputs]
-    try:
-        plain = graph_runner(graph, ends, threads, plain=True)(first)
-    except ModelError:
-        return facts  # The file itself runs: that its translation does not is said where it is needed.
-    deployed = added_noise_ratio(reading.outputs[0], plain, reading.outputs[1])
-    if deployed is None:
-        return facts
-    found = Session(graph, [], threads, exact=True).run(graph.feed(first))[0]
-    exact = [np.array(found[j]) for _, j in models.match.outputs]
-    return facts | {
-        "integer_kernel_noise": deployed,
-        "exact_kernel_noise": added_noise_ratio(reading.outputs[0], plain, exact),
-    }
 
 
 def open_models(float_path: Path, quantized_path: Path) -> OpenVINOModels:
