@@ -155,7 +155,7 @@ class TensorWriter(OnnxWriter):
         return self._constants[key]
 
     def _add_constant(self, tensor: LiteTensor, name: str, data: Array, order: tuple[int, ...]) -> str:
-        quantizer = None if tensor.quantizer is None else _with_order(tensor.quantizer, order)
+        quantizer = None if tensor.quantizer is None else tensor.quantizer.transpose(order)
         if quantizer is not None:
             return self._dequantize_constant(name, tensor.kind, data, quantizer)
         if tensor.kind != "FLOAT16":
@@ -339,17 +339,6 @@ def node_without_activation(kind: str, site: Site, **attributes: Value) -> Node:
 def value_info(name: str, kind: str, shape: Shape, batch: str | None = None) -> onnx.ValueInfoProto:
     """Type and shape; sides that depend on the data are left open, the first of an input under a name."""
     return helper.make_tensor_value_info(name, KINDS[kind].onnx, open_first_side(shape, batch))
-
-
-def _with_order(quantizer: Quantizer, order: tuple[int, ...]) -> Quantizer:
-    """The grid of a constant whose axes are put in another order."""
-    if quantizer.axis is None:
-        return quantizer
-    axis = order.index(quantizer.axis % len(order))
-    if not quantizer.block_size:
-        return replace(quantizer, axis=axis)
-    scale, zero_point = quantizer.scale.transpose(order), quantizer.zero_point.transpose(order)
-    return replace(quantizer, scale=scale, zero_point=zero_point, axis=axis)
 
 
 def _stored_as(kind: str, codes: Array, quantizer: Quantizer) -> int | None:

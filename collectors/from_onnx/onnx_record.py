@@ -6,6 +6,7 @@ import onnx
 import onnxruntime as ort
 
 from quantmedic.collectors.data.hashes import sha256_of
+from quantmedic.collectors.from_onnx.integer import INTEGER_OPS
 from quantmedic.collectors.from_onnx.onnx_graph import OnnxGraph, PairedOnnxGraphs
 from quantmedic.collectors.from_onnx.onnx_session import executed_types
 from quantmedic.collectors.from_onnx.quantized_types import quantized_nodes
@@ -14,17 +15,7 @@ from quantmedic.collectors.measure.models import Description, Kernel
 from quantmedic.engine.case.facts import ModelFacts
 
 #: Operators of onnxruntime that compute with integers, beside those whose names begin with ``QLinear``.
-_INTEGER_KERNELS = frozenset(
-    {
-        "QGemm",
-        "MatMulInteger",
-        "ConvInteger",
-        "MatMulIntegerToFloat",
-        "DynamicQuantizeMatMul",
-        "MatMulNBits",
-        "QAttention",
-    }
-)
+_INTEGER_KERNELS = frozenset({*INTEGER_OPS, "QAttention"})
 
 
 def describe_models(models: PairedOnnxGraphs) -> Description:

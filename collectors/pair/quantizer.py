@@ -1,5 +1,6 @@
 """The quantizer: the grid on which integer codes stand for real values."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -75,6 +76,15 @@ class Quantizer:
             axis=0,
             block_size=1,
         )
+
+    def transpose(self, order: Sequence[int]) -> "Quantizer":
+        """The grid of an array whose axes are put in another order."""
+        if self.axis is None:
+            return self
+        moved = replace(self, axis=list(order).index(self.axis % len(order)))
+        if not self.block_size:
+            return moved
+        return replace(moved, scale=self.scale.transpose(order), zero_point=self.zero_point.transpose(order))
 
     def _broadcast_grid(self, rank: int, shape: tuple[int, ...]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         scale, zero = self.scale, np.broadcast_to(self.zero_point.astype(np.float32), self.scale.shape)
