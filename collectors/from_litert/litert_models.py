@@ -28,20 +28,8 @@ from quantmedic.collectors.pair.tensor_pairs import Pair
 
 #: Operators that take float activations and integer weights: they quantize what they read at run time.
 _HYBRID = frozenset(
-    {
-        "CONV_2D",
-        "DEPTHWISE_CONV_2D",
-        "FULLY_CONNECTED",
-        "BATCH_MATMUL",
-        "TRANSPOSE_CONV",
-        "UNIDIRECTIONAL_SEQUENCE_LSTM",
-        "BIDIRECTIONAL_SEQUENCE_LSTM",
-        "UNIDIRECTIONAL_SEQUENCE_RNN",
-        "BIDIRECTIONAL_SEQUENCE_RNN",
-        "LSTM",
-        "RNN",
-        "SVDF",
-    }
+    {"CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "BATCH_MATMUL", "TRANSPOSE_CONV", "LSTM", "RNN", "SVDF"}
+    | {f"{way}_SEQUENCE_{kind}" for way in ("UNIDIRECTIONAL", "BIDIRECTIONAL") for kind in ("LSTM", "RNN")}
 )
 _QUANTIZERS = ("QUANTIZE", "DEQUANTIZE")
 Array = NDArray[np.generic]

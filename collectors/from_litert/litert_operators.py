@@ -3,7 +3,7 @@
 Sources: LiteRT's schema and reference kernels for what an operator does, ONNX's operator documentation for its nodes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -55,18 +55,12 @@ def _squeeze(site: Site) -> Node:
     return Node("Squeeze", [site.value(0), site.constant(axes)])
 
 
-def _pack(site: Site) -> Node:
+def _pack_or_unpack(name_of: Callable[[int], str], parts: Sequence[int], site: Site) -> Node:
+    """Tensors side by side on a new axis, or one taken apart along one, by the function for so many parts."""
     axis = site.op.options.integer("axis")
-    if not site.op.inputs:
+    if not parts:
         raise Untranslatable
-    return function_node(pack_function(len(site.op.inputs)), site, axis=axis, axes=[axis])
-
-
-def _unpack(site: Site) -> Node:
-    axis = site.op.options.integer("axis")
-    if not site.op.outputs:
-        raise Untranslatable
-    return function_node(unpack_function(len(site.op.outputs)), site, axis=axis, axes=[axis])
+    return function_node(name_of(len(parts)), site, axis=axis, axes=[axis])
 
 
 def _split_v(site: Site) -> Node:
@@ -141,10 +135,6 @@ def _mirror_pad(site: Site) -> Node:
     if site.op.options.integer("mode") != _REFLECT:
         raise Untranslatable
     return Node("Pad", [site.value(0), site.constant(site.constant_integers(1).T.ravel())], {"mode": "reflect"})
-
-
-def _move_blocks(kind: str, site: Site) -> Node:
-    return function_node(kind, site, blocksize=site.op.options.integer("blockSize"))
 
 
 def _space_to_batch(site: Site) -> Node:
@@ -387,6 +377,7 @@ def _plainly(**kinds: str) -> dict[str, Translate]:
     return {kind: partial(onnx_node, name) for kind, name in kinds.items()}
 
 
+#: Translations by the schema's names. QUANTIZE and DEQUANTIZE are not among them: they are grids, not operators.
 OPERATORS: dict[str, Translate] = {
     **_plainly(RELU="Relu", TANH="Tanh", LOGISTIC="Sigmoid", HARD_SWISH="HardSwish", ELU="Elu"),
     **_plainly(EXP="Exp", LOG="Log", SQRT="Sqrt", SIN="Sin", COS="Cos", ABS="Abs", NEG="Neg", SIGN="Sign"),
@@ -439,8 +430,8 @@ OPERATORS: dict[str, Translate] = {
     "EXPAND_DIMS": lambda site: Node("Unsqueeze", [site.value(0), site.constant(site.constant_integers(1).ravel())]),
     "TRANSPOSE": lambda site: Node("Transpose", [site.value(0)], {"perm": site.constant_integers(1).ravel().tolist()}),
     "CONCATENATION": lambda site: node_without_activation("Concat", site, axis=site.op.options.integer("axis")),
-    "PACK": _pack,
-    "UNPACK": _unpack,
+    "PACK": lambda site: _pack_or_unpack(pack_function, site.op.inputs, site),
+    "UNPACK": lambda site: _pack_or_unpack(unpack_function, site.op.outputs, site),
     "SPLIT": lambda site: Node(
         "Split", [site.value(1)], {"axis": _axis_of(site, 0), "num_outputs": len(site.op.outputs)}
     ),
@@ -452,8 +443,8 @@ OPERATORS: dict[str, Translate] = {
     "PAD": _pad,
     "PADV2": _pad,
     "MIRROR_PAD": _mirror_pad,
-    "DEPTH_TO_SPACE": partial(_move_blocks, "DepthToSpace"),
-    "SPACE_TO_DEPTH": partial(_move_blocks, "SpaceToDepth"),
+    "DEPTH_TO_SPACE": lambda site: function_node("DepthToSpace", site, blocksize=site.op.options.integer("blockSize")),
+    "SPACE_TO_DEPTH": lambda site: function_node("SpaceToDepth", site, blocksize=site.op.options.integer("blockSize")),
     "SPACE_TO_BATCH_ND": _space_to_batch,
     "BATCH_TO_SPACE_ND": _batch_to_space,
     "TILE": partial(_with_sides, "Tile", 0, 1),
@@ -472,6 +463,3 @@ OPERATORS: dict[str, Translate] = {
     "TOPK_V2": partial(function_node, "TopK"),
     "WHERE": partial(function_node, "NonZero"),
 }
-
-
-"""Translations by the schema's names. QUANTIZE and DEQUANTIZE are not among them: they are grids, not operators."""

@@ -105,16 +105,17 @@ class OnnxView(View):
     ) -> None:
         """Open the sessions; ``groups`` hold the numbers of the pairs that are shown together, else all are."""
         self._models, self.pairs = models, dict(pairs)
+        self._numbers = [list(numbers) for numbers in groups] if len(groups) > 1 else [list(pairs)]
+        others = pairs.values() if len(groups) > 1 else ()
         self._groups: list[_Group] = []
-        for numbers in groups if len(groups) > 1 else [list(pairs)]:
-            own, others = {number: pairs[number] for number in numbers}, pairs.values() if len(groups) > 1 else ()
+        for numbers in self._numbers:
+            own = {number: pairs[number] for number in numbers}
             self._groups.append(_Group(models, own, first, threads, plain, others))
             plain = self._groups[0].observed.plain
         self.observed = reduce(Faithfulness.join, (group.observed for group in self._groups))
         self.model = self._groups[0].model
         self._floats = self._groups[0].floats
         self.taps = {number: tap for group in self._groups for number, tap in group.taps.items()}
-        self._numbers = [list(numbers) for numbers in groups] if len(groups) > 1 else [list(pairs)]
 
     def renumber(self, numbers: Sequence[int]) -> None:
         """Keep only these pairs and count them from 0."""
@@ -130,8 +131,6 @@ class OnnxView(View):
         Raises:
             ModelError: One of them fails on this batch.
         """
-        if len(self._groups) == 1:
-            return self._groups[0].read_tensors(batch)
         grouped = GroupedReading(lambda k: self._groups[k].read_tensors(batch), self._numbers, self.pairs)
         return grouped.reading(list(self.taps))
 

@@ -218,15 +218,6 @@ def _common_settings(stages: Mapping[str, Stage], last: Stage) -> SettingsFacts:
     return SettingsFacts.model_validate(found)
 
 
-def read_folder(folder: Path) -> Imported:
-    """The newest quantization in a log folder.
-
-    Raises:
-        DataError: The folder holds no log that can be read, or TensorBoard is not installed.
-    """
-    return imported_log(read_mct_log(folder))
-
-
 def imported_log(log: MctLog) -> Imported:
     """One quantization of the log: settings, thresholds, and the extremes that calibration saw."""
     quantized = [node for node in log.nodes if node.quantized]
