@@ -19,9 +19,7 @@ from quantmedic.collectors.from_translation.onnx_writer import Untranslatable, V
 if TYPE_CHECKING:
     import openvino
 
-_CONVOLUTIONS = frozenset(
-    {"Convolution", "GroupConvolution", "ConvolutionBackpropData", "GroupConvolutionBackpropData"}
-)
+_CONVOLUTIONS = ("Convolution", "GroupConvolution", "ConvolutionBackpropData", "GroupConvolutionBackpropData")
 _END = np.iinfo(np.int64).max
 _PADDING = frozenset({"constant", "reflect", "edge"})
 _AUTO = {"same_upper": "SAME_UPPER", "same_lower": "SAME_LOWER", "valid": "VALID"}
@@ -94,10 +92,6 @@ def _split(site: Site) -> None:
 
 def _slice(site: Site) -> None:
     """Slice: start, stop, step, and axes where they are given."""
-    site.finish("Slice", _slice_inputs(site))
-
-
-def _slice_inputs(site: Site) -> list[str]:
     start, stop, step = (site.integer_operand(place) for place in (1, 2, 3))
     held = site.find_constant(1)
     axes = site.integer_operand(4) if site.has(4) else None
@@ -105,7 +99,7 @@ def _slice_inputs(site: Site) -> list[str]:
         if held is None:
             raise Untranslatable
         axes = site.constant(np.arange(held.data.size))
-    return [site.value(0), start, stop, axes, step]
+    site.finish("Slice", [site.value(0), start, stop, axes, step])
 
 
 def _strided_slice(site: Site) -> None:
@@ -181,43 +175,27 @@ def _top_k(site: Site) -> None:
 
 
 def _convolution(site: Site, bias: Held | None = None) -> None:
-    """Conv; ``bias`` is what the Add behind it adds to each channel."""
-    _convolve(site, "Conv", site.find_constant(1), site.value(1) if site.find_constant(1) is None else None, bias)
+    """Conv or ConvTranspose; ``bias`` is what the Add behind it adds to each channel.
 
-
-def _group_convolution(site: Site, bias: Held | None = None) -> None:
-    """Conv of groups: weights ``[groups, out, in, …]`` become ``[groups · out, in, …]``."""
-    held = site.find_constant(1)
-    if held is None:
+    Weights of groups, ``[groups, out, in, …]`` or transposed ``[groups, in, out, …]``, become ``[groups · out, in, …]``
+    or ``[groups · in, out, …]``.
+    """
+    is_grouped, is_transposed = site.kind.startswith("Group"), site.kind.endswith("BackpropData")
+    held, group, attributes = site.find_constant(1), 1, _window(site)
+    if (held is None and (is_grouped or is_transposed)) or (is_transposed and site.has(2)):
         raise Untranslatable
-    groups, out, *rest = held.data.shape
-    _convolve(site, "Conv", held.reshape((groups * out, *rest)), None, bias, group=groups)
-
-
-def _transposed_convolution(site: Site, bias: Held | None = None) -> None:
-    """ConvTranspose, with or without groups: weights ``[groups, in, out, …]`` become ``[groups · in, out, …]``."""
-    held, group = site.find_constant(1), 1
-    if held is None or site.has(2):
-        raise Untranslatable
-    if site.kind.startswith("Group"):
-        group, inputs, *rest = held.data.shape
-        held = held.reshape((group * inputs, *rest))
-    more = site.integers("output_padding")
-    _convolve(site, "ConvTranspose", held, None, bias, group=group, **({"output_padding": more} if any(more) else {}))
-
-
-def _convolve(
-    site: Site, kind: str, weights: Held | None, computed: str | None, bias: Held | None, **attributes: Value
-) -> None:
-    name = computed if weights is None else site.store(weights)
-    if name is None:
-        raise Untranslatable
-    inputs = [site.value(0), name]
-    if bias is not None:
-        inputs.append(site.store(bias.reshape((-1,))))
-    if weights is not None:
-        attributes["kernel_shape"] = list(weights.data.shape[2:])
-    site.finish(kind, inputs, **_window(site), **attributes)
+    if held is not None and is_grouped:
+        group, first, *rest = held.data.shape
+        held = held.reshape((group * first, *rest))
+    if is_grouped or is_transposed:
+        attributes["group"] = group
+    if is_transposed and any(more := site.integers("output_padding")):
+        attributes["output_padding"] = more
+    if held is not None:
+        attributes["kernel_shape"] = list(held.data.shape[2:])
+    weights = site.value(1) if held is None else site.store(held)
+    inputs = [site.value(0), weights, *([] if bias is None else [site.store(bias.reshape((-1,)))])]
+    site.finish("ConvTranspose" if is_transposed else "Conv", inputs, **attributes)
 
 
 def _window(site: Site) -> dict[str, Value]:
@@ -464,10 +442,7 @@ _PLAIN = {
 
 #: Operators that take the Add behind them as their bias.
 BIASED = {
-    "Convolution": _convolution,
-    "GroupConvolution": _group_convolution,
-    "ConvolutionBackpropData": _transposed_convolution,
-    "GroupConvolutionBackpropData": _transposed_convolution,
+    **dict.fromkeys(_CONVOLUTIONS, _convolution),
     "MatMul": _matrix_product,
 }
 
