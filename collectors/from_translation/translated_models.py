@@ -7,10 +7,10 @@ classes here, and adds how its own runtime is asked.
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,6 +81,11 @@ class TranslatedGraph(OnnxGraph, Generic[PlaceT]):
         if self.untranslated:
             kinds = ", ".join(dict.fromkeys(self.untranslated))
             self.notices.append(f"operators without a counterpart in ONNX are measured, not simulated: {kinds}")
+
+
+def fields_of(parsed: OnnxGraph) -> dict[str, Any]:
+    """What a graph of another runtime has of its translation, by field."""
+    return {each.name: getattr(parsed, each.name) for each in fields(OnnxGraph)}
 
 
 GraphT = TypeVar("GraphT", bound=TranslatedGraph)
