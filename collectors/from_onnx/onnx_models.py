@@ -13,7 +13,7 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch
-from quantmedic.collectors.from_onnx.given_simulation import OnnxGivenSimulation
+from quantmedic.collectors.from_onnx.given_simulation import given_simulation
 from quantmedic.collectors.from_onnx.onnx_file import load_model
 from quantmedic.collectors.from_onnx.onnx_graph import OnnxGraph
 from quantmedic.collectors.from_onnx.onnx_record import describe_models, kernels_of_model
@@ -124,7 +124,7 @@ class OnnxModels(Models):
 
     def simulate_given(self, case: Case, tensors: Sequence[int], threads: int) -> GivenSimulation:
         """The float graph with simulated quantizers, where these tensors are given."""
-        return OnnxGivenSimulation(self, case, tensors, threads).run
+        return given_simulation(self, case, tensors, threads)
 
     def float_runner(self, threads: int) -> Runner:
         """Runs the float model."""

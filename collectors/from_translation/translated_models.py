@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.data.model_inputs import InputSpec
-from quantmedic.collectors.from_onnx.given_simulation import OnnxGivenSimulation
+from quantmedic.collectors.from_onnx.given_simulation import given_simulation
 from quantmedic.collectors.from_onnx.onnx_graph import OnnxGraph
 from quantmedic.collectors.from_onnx.onnx_models import OnnxModels, graph_runner
 from quantmedic.collectors.from_onnx.simulated import OnnxSimulated
@@ -171,7 +171,7 @@ class TranslatedFiles(Models, Generic[GraphT]):
             ModelError: It computes something else than the file.
         """
         self._require_translation(threads)
-        return OnnxGivenSimulation(self, case, tensors, threads).run
+        return given_simulation(self, case, tensors, threads)
 
     def editable(self) -> "TranslatedPair[GraphT]":
         """The translations of both files.
