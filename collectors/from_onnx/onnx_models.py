@@ -16,14 +16,16 @@ from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.from_onnx.given_simulation import given_simulation
 from quantmedic.collectors.from_onnx.onnx_file import load_model
 from quantmedic.collectors.from_onnx.onnx_graph import OnnxGraph
-from quantmedic.collectors.from_onnx.onnx_record import describe_models, kernels_of_model
+from quantmedic.collectors.from_onnx.onnx_record import describe_files, kernels_of_model
 from quantmedic.collectors.from_onnx.onnx_session import make_session, run, shapes_on
 from quantmedic.collectors.from_onnx.onnx_view import FloatTensors, OnnxView
 from quantmedic.collectors.from_onnx.parse import parse
 from quantmedic.collectors.from_onnx.profile import profile
 from quantmedic.collectors.from_onnx.providers import CPU, Provider, describe_assignment, providers_of, sessions_on
+from quantmedic.collectors.from_onnx.quantized_types import quantized_nodes
 from quantmedic.collectors.from_onnx.simulated import OnnxSimulated
 from quantmedic.collectors.from_onnx.steps import OnnxSteps
+from quantmedic.collectors.from_onnx.traits import half_tensors, required_opset, toolchain_marks, training_nodes
 from quantmedic.collectors.from_onnx.types import static_shapes, static_types
 from quantmedic.collectors.measure.latency import Profile
 from quantmedic.collectors.measure.memory import in_groups, sizes_of
@@ -222,7 +224,24 @@ class OnnxModels(Models):
 
     def describe(self) -> Description:
         """What the files tell besides their graphs."""
-        return describe_models(self)
+        graph = self.quantized
+        training = training_nodes(self.float_graph)
+        opset = required_opset(graph.model)
+        quantized = quantized_nodes(self.float_graph.model, graph.model, graph.format)
+        facts = {
+            "format": graph.format,
+            "toolchain": " ".join(filter(None, (graph.model.producer_name, graph.model.producer_version))) or None,
+            "toolchain_marks": toolchain_marks(graph.model),
+            "float_nodes": quantized.in_float if quantized is not None else None,
+            "quantized_types": quantized.types if quantized is not None else None,
+            "opset": graph.opset,
+            "required_opset": opset,
+            "opset_deficit": max((opset or 0) - graph.opset, 0),
+            "training_nodes": len(training),
+            "first_training_node": next(iter(training), None),
+        }
+        versions = {"onnxruntime": ort.__version__}
+        return describe_files(self, self.framework, facts, versions, half=half_tensors(graph))
 
     def kernels(self, threads: int) -> dict[str, Kernel]:
         """How onnxruntime computes each tensor of the quantized model, by its optimized graph."""

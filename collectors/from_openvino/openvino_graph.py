@@ -10,12 +10,11 @@ from numpy.typing import NDArray
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.from_onnx.parse import parse
 from quantmedic.collectors.from_openvino.dropped_bounds import Dropped
-from quantmedic.collectors.from_openvino.folded_factors import Factor
+from quantmedic.collectors.from_openvino.folded_factors import Factor, Rescaled, unfold
 from quantmedic.collectors.from_openvino.openvino_constants import shape_of
 from quantmedic.collectors.from_openvino.openvino_file import IrModel
 from quantmedic.collectors.from_openvino.openvino_site import Place
 from quantmedic.collectors.from_openvino.openvino_translation import Translation
-from quantmedic.collectors.from_openvino.unfolding import Rescaled, unfold
 from quantmedic.collectors.from_translation.translated_models import TranslatedGraph, fields_of
 from quantmedic.collectors.pair.feed import feed_of
 from quantmedic.collectors.pair.graph import Shape
