@@ -5,7 +5,6 @@ from graphlib import CycleError, TopologicalSorter
 from math import prod
 
 import numpy as np
-from numpy.typing import NDArray
 
 from quantmedic.collectors.from_litert.flatbuffer import (
     KINDS,
@@ -20,7 +19,7 @@ from quantmedic.collectors.from_litert.flatbuffer import (
     check_places,
 )
 from quantmedic.collectors.pair.graph import Attributes, Shape
-from quantmedic.collectors.pair.quantizer import Quantizer
+from quantmedic.collectors.pair.quantizer import Quantizer, code_ends
 
 _MAX_RANK = 16
 #: The kernels count elements in int32.
@@ -112,17 +111,13 @@ def _check_grid(tensor: RawTensor, what: str) -> None:
         raise Damaged(f"{what} has {grid.scale.size} scales and {grid.zero_point.size} zero points")
     if not np.isfinite(grid.scale).all() or (grid.scale < 0).any():
         raise Damaged(f"{what} has a scale that is negative or not finite")
-    if kind in SIGNED and not _are_codes(grid.zero_point, KINDS[kind].bits, SIGNED[kind]):
+    low, high = code_ends(KINDS[kind].bits, SIGNED[kind]) if kind in SIGNED else (-np.inf, np.inf)
+    if (grid.zero_point < low).any() or (grid.zero_point > high).any():
         raise Damaged(f"{what} has a zero point that {kind} does not hold")
     if tensor.shape and not 0 <= grid.dimension < len(tensor.shape):
         raise Damaged(f"{what} is quantized along axis {grid.dimension} of {len(tensor.shape)}")
     if grid.scale.size > 1 and (not tensor.shape or tensor.shape[grid.dimension] != grid.scale.size):
         raise Damaged(f"{what} of shape {list(tensor.shape)} has {grid.scale.size} scales along axis {grid.dimension}")
-
-
-def _are_codes(zero_point: NDArray[np.int64], bits: int, signed: bool) -> bool:
-    lowest = -(2 ** (bits - 1)) if signed else 0
-    return bool(zero_point.min() >= lowest and zero_point.max() < lowest + 2**bits)
 
 
 def check_order(graph: RawGraph, there: set[int]) -> None:

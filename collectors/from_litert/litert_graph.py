@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from onnx import numpy_helper
 
 from quantmedic.collectors.data.batches import Batch
-from quantmedic.collectors.from_litert.flatbuffer import KINDS, LiteTensor, read_raw
+from quantmedic.collectors.from_litert.flatbuffer import KINDS, SIGNED, LiteTensor, read_raw
 from quantmedic.collectors.from_litert.functions import DOMAIN
 from quantmedic.collectors.from_litert.litert_file import LiteModel
 from quantmedic.collectors.from_litert.litert_site import Held
@@ -22,7 +22,7 @@ from quantmedic.collectors.from_onnx.parse import parse
 from quantmedic.collectors.from_translation.translated_models import StoredCodes, TranslatedGraph, fields_of
 from quantmedic.collectors.pair.feed import feed_of
 from quantmedic.collectors.pair.graph import Operator, Tap
-from quantmedic.collectors.pair.quantizer import Quantizer
+from quantmedic.collectors.pair.quantizer import Quantizer, code_ends
 from quantmedic.engine.errors import ModelError
 
 Array = NDArray[np.generic]
@@ -232,8 +232,8 @@ def _pack(numbers: Array, kind: str, before: Array) -> bytes | None:
     bits = KINDS[kind].bits
     if before.dtype.kind == "f":
         return numbers.astype(before.dtype).tobytes()
-    low, end = (0, 2**bits) if kind.startswith("U") else (-(2 ** (bits - 1)), 2 ** (bits - 1))
-    if numbers.size and (numbers.min() < low or numbers.max() >= end):
+    low, high = code_ends(bits, SIGNED[kind])
+    if numbers.size and (numbers.min() < low or numbers.max() >= high + 1):  # floats skip the last code of 64 bits
         return None
     if bits >= 8:
         return numbers.astype(before.dtype).tobytes()

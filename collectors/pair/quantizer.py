@@ -9,6 +9,12 @@ from numpy.typing import NDArray
 from quantmedic.engine.case.facts import QuantizerFacts
 
 
+def code_ends(bits: int, signed: bool) -> tuple[int, int]:
+    """Lowest and highest code of so many bits."""
+    low = -(1 << (bits - 1)) if signed else 0
+    return low, low + (1 << bits) - 1
+
+
 @dataclass(frozen=True)
 class Quantizer:
     """real = scale · (code - zero_point); arrays are scalars, or ``[channels]`` along ``axis``, or blocks."""
@@ -29,12 +35,12 @@ class Quantizer:
     @property
     def qmin(self) -> int:
         """Lowest code."""
-        return -(1 << (self.bits - 1)) if self.signed else 0
+        return code_ends(self.bits, self.signed)[0]
 
     @property
     def qmax(self) -> int:
         """Highest code."""
-        return (1 << (self.bits - self.signed)) - 1
+        return code_ends(self.bits, self.signed)[1]
 
     def same_grid(self, other: "Quantizer") -> bool:
         """Equal codes stand for equal values, everywhere in a tensor."""
