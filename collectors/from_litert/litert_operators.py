@@ -21,9 +21,8 @@ from quantmedic.collectors.from_litert.litert_site import (
     node_without_activation,
     onnx_node,
 )
-from quantmedic.collectors.from_translation.onnx_writer import Untranslatable, Value
+from quantmedic.collectors.from_translation.onnx_writer import BEYOND, Untranslatable, Value, slice_rows
 
-_INT64_MAX = np.iinfo(np.int64).max
 #: Value of the schema's enumeration of mirrorings.
 _REFLECT = 0
 #: Values of the schema's enumerations of paddings and of layouts of weights.
@@ -77,31 +76,19 @@ def _slice(site: Site) -> Node:
     begin, size = site.integers(1), site.integers(2)
     if begin is None or size is None:
         return function_node("SliceOfSize", site)
-    ends = np.where(size < 0, _INT64_MAX, begin + size)
+    ends = np.where(size < 0, BEYOND, begin + size)
     return Node("Slice", [site.value(0), site.constant(begin.ravel()), site.constant(ends.ravel())])
 
 
 def _strided_slice(site: Site) -> Node:
     """Masks are bits by axis; an axis that is shrunk is dropped with the one entry that was taken of it."""
-    begin, end, strides = (site.constant_integers(place).ravel().tolist() for place in (1, 2, 3))
-    masks = {
-        name: site.op.options.integer(f"{name}Mask") for name in ("begin", "end", "ellipsis", "newAxis", "shrinkAxis")
-    }
-    if masks["ellipsis"] or masks["newAxis"] or site.flag("offset"):
+    ends = [site.constant_integers(place).ravel().tolist() for place in (1, 2, 3)]
+    if any(site.op.options.integer(name) for name in ("ellipsisMask", "newAxisMask")) or site.flag("offset"):
         raise Untranslatable
-    squeezed = []
-    for axis, stride in enumerate(strides):
-        bit = 1 << axis
-        if masks["shrinkAxis"] & bit:
-            squeezed.append(axis)
-            end[axis] = begin[axis] + 1 if begin[axis] != -1 else _INT64_MAX
-            strides[axis] = 1
-            continue
-        if masks["begin"] & bit:
-            begin[axis] = 0 if stride > 0 else _INT64_MAX
-        if masks["end"] & bit:
-            end[axis] = _INT64_MAX if stride > 0 else -_INT64_MAX
-    parts = [site.constant(values) for values in (begin, end, list(range(len(begin))), strides)]
+    bits = [site.op.options.integer(name) for name in ("beginMask", "endMask", "shrinkAxisMask")]
+    masks = [tuple(bool(own & 1 << axis) for own in bits) for axis in range(len(ends[0]))]
+    parts = [site.constant(values) for values in slice_rows(zip(*ends, strict=True), masks)]
+    squeezed = [axis for axis, (_, _, single) in enumerate(masks) if single]
     if not squeezed:
         return Node("Slice", [site.value(0), *parts])
     return Node("Slice", [site.value(0), *parts], {"squeezed": squeezed}, is_function=True)
@@ -109,7 +96,7 @@ def _strided_slice(site: Site) -> Node:
 
 def _reverse(site: Site) -> Node:
     axes = site.constant_integers(1).ravel()
-    last, before_first = np.full(axes.size, -1), np.full(axes.size, -_INT64_MAX)
+    last, before_first = np.full(axes.size, -1), np.full(axes.size, -BEYOND)
     ends = [site.constant(values) for values in (last, before_first, axes, last)]
     return Node("Slice", [site.value(0), *ends])
 

@@ -14,13 +14,12 @@ from onnx.helper import tensor_dtype_to_np_dtype
 
 from quantmedic.collectors.from_openvino.openvino_constants import REAL, Held, shape_of
 from quantmedic.collectors.from_openvino.openvino_site import Site, Translate
-from quantmedic.collectors.from_translation.onnx_writer import Untranslatable, Value
+from quantmedic.collectors.from_translation.onnx_writer import Untranslatable, Value, slice_rows
 
 if TYPE_CHECKING:
     import openvino
 
 _CONVOLUTIONS = ("Convolution", "GroupConvolution", "ConvolutionBackpropData", "GroupConvolutionBackpropData")
-_END = np.iinfo(np.int64).max
 _PADDING = frozenset({"constant", "reflect", "edge"})
 _AUTO = {"same_upper": "SAME_UPPER", "same_lower": "SAME_LOWER", "valid": "VALID"}
 
@@ -112,13 +111,8 @@ def _strided_slice(site: Site) -> None:
         [*site.integers(name), *([0] * len(starts))][: len(starts)]
         for name in ("begin_mask", "end_mask", "shrink_axis_mask")
     )
-    for k, step in enumerate(steps):
-        if shrink[k]:
-            ends[k], steps[k] = (starts[k] + 1) or _END, 1
-            continue
-        starts[k] = starts[k] if not begin[k] else (0 if step > 0 else _END)
-        ends[k] = ends[k] if not end[k] else (_END if step > 0 else -_END)
-    rows = [site.constant(np.array(row)) for row in (starts, ends, range(len(starts)), steps)]
+    slices = slice_rows(zip(starts, ends, steps, strict=True), zip(begin, end, shrink, strict=True))
+    rows = [site.constant(np.array(row)) for row in slices]
     if not any(shrink):
         site.finish("Slice", [site.value(0), *rows])
         return
