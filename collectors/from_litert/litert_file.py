@@ -15,7 +15,6 @@ from quantmedic.collectors.from_litert.flatbuffer import (
     IDENTIFIER,
     KINDS,
     SIGNED,
-    Bytes,
     Damaged,
     LiteOperator,
     LiteTensor,
@@ -32,7 +31,7 @@ from quantmedic.collectors.from_litert.litert_checks import (
     check_order,
     check_tensor,
 )
-from quantmedic.collectors.pair.quantizer import Quantizer
+from quantmedic.collectors.pair.quantizer import Quantizer, unpack_codes
 from quantmedic.engine.errors import ModelError
 from quantmedic.engine.input_files import read_bytes, require_regular
 from quantmedic.engine.reading_limits import LITERT_BYTES
@@ -162,13 +161,6 @@ def _constant_data(stored: RawTensor, dtype: str) -> Array:
     if stored.kind == "BOOL":
         return np.asarray(stored.content != 0)
     return stored.content.view(dtype)
-
-
-def unpack_codes(content: Bytes, bits: int, size: int, *, signed: bool) -> NDArray[np.int8]:
-    """Codes of fewer than 8 bits that stand packed in bytes, the first in the lowest bits."""
-    shifts = np.arange(0, 8, bits, dtype=np.uint8)
-    codes = np.asarray(((content[:, None] >> shifts) & (2**bits - 1)).reshape(-1)[:size], np.int8)
-    return np.where(codes >= 2 ** (bits - 1), codes - 2**bits, codes).astype(np.int8) if signed else codes
 
 
 def _tensor_quantizer(

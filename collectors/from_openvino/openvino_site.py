@@ -1,6 +1,7 @@
 """An operator of an IR where it is translated: what it reads, its attributes, and the nodes that it becomes."""
 
 from collections.abc import Callable, Mapping, Sequence
+from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -8,11 +9,11 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, numpy_helper
 
-from quantmedic.collectors.from_openvino.openvino_constants import FOLDED, REAL, TYPES, Held, fold, shape_of, unpack
+from quantmedic.collectors.from_openvino.openvino_constants import FOLDED, REAL, TYPES, Held, fold, shape_of
 from quantmedic.collectors.from_translation.onnx_writer import OnnxWriter, Untranslatable, Value, make_node
 from quantmedic.collectors.from_translation.translated_models import StoredCodes
 from quantmedic.collectors.pair.graph import Attributes, Shape
-from quantmedic.collectors.pair.quantizer import Quantizer
+from quantmedic.collectors.pair.quantizer import Quantizer, unpack_codes
 
 if TYPE_CHECKING:
     import openvino
@@ -110,7 +111,8 @@ class TensorWriter(OnnxWriter):
         if kind in REAL - {"f64"}:
             data = np.asarray(op.get_data(dtype=np.float32))
         elif bits == 4:
-            data = unpack(np.asarray(op.get_tensor_view().data).view(np.uint8).ravel(), shape, signed=signed)
+            packed = np.asarray(op.get_tensor_view().data).view(np.uint8).ravel()
+            data = unpack_codes(packed, bits, prod(shape), signed=signed)
         elif kind in TYPES and kind != "string":
             data = np.asarray(op.get_data())
         else:

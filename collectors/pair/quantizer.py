@@ -15,6 +15,14 @@ def code_ends(bits: int, signed: bool) -> tuple[int, int]:
     return low, low + (1 << bits) - 1
 
 
+def unpack_codes(content: NDArray[np.uint8], bits: int, size: int, *, signed: bool) -> NDArray[np.int8 | np.uint8]:
+    """Codes of fewer than 8 bits that stand packed in bytes, the first in the lowest bits, one to a byte."""
+    shifts = np.arange(0, 8, bits, dtype=np.uint8)
+    codes = ((content[:, None] >> shifts) & (2**bits - 1)).reshape(-1)[:size]
+    half = np.int8(1 << (bits - 1))
+    return (codes.astype(np.int8) ^ half) - half if signed else codes
+
+
 @dataclass(frozen=True)
 class Quantizer:
     """real = scale · (code - zero_point); arrays are scalars, or ``[channels]`` along ``axis``, or blocks."""
