@@ -65,7 +65,7 @@ KINDS: Mapping[str, Kind] = {
     "INT16": Kind(16, "<i2", TensorProto.INT16),
     "INT32": Kind(32, "<i4", TensorProto.INT32),
     "INT64": Kind(64, "<i8", TensorProto.INT64),
-    "UINT4": Kind(4, "i1", TensorProto.UINT4),
+    "UINT4": Kind(4, "u1", TensorProto.UINT4),
     "UINT8": Kind(8, "u1", TensorProto.UINT8),
     "UINT16": Kind(16, "<u2", TensorProto.UINT16),
     "UINT32": Kind(32, "<u4", TensorProto.UINT32),
