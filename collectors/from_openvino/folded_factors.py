@@ -224,83 +224,85 @@ def unfold(
     model = onnx.ModelProto()
     model.CopyFrom(folded)
     places, rescaled = dict(known), {}
+    unfolding = _Unfolding(model.graph)
     for factor in factors:
-        name, neighbour, values = _take_out(model.graph, factor)
+        name, neighbour, values = unfolding.take_out(factor)
         if neighbour in places:
             places[name], rescaled[name] = places[neighbour], values
-    _drop_unread(model.graph)
+    unfolding.drop_unread()
     return model, places, rescaled
 
 
-def _take_out(graph: onnx.GraphProto, factor: Factor) -> tuple[str, str, Rescaled]:
-    """Divide weights by a factor and write it as an operator; the new tensor, its neighbour, and what relates them."""
-    place, node = next((k, each) for k, each in enumerate(graph.node) if factor.layer in each.output)
-    taken = {name for each in graph.node for name in (*each.input, *each.output)}
-    taken |= {each.name for each in graph.initializer}
-    name = unique_name(factor.name, taken)
-    shape = _divide_weights(graph, node, factor, taken)
-    gain = factor.gain.reshape(shape) if factor.gain.size > 1 else factor.gain.reshape(())
-    shift = np.zeros_like(gain) if factor.shift is None else factor.shift.reshape(shape)
-    if factor.side == "before":
-        neighbour, node.output[0] = node.output[0], name
-        graph.node.insert(place + 1, _factor_node(graph, name, neighbour, factor, gain, taken))
-        values = Rescaled((1 / gain).astype(np.float32), (-shift / gain).astype(np.float32))
-    else:
-        neighbour, node.input[0] = node.input[0], name
-        graph.node.insert(place, _factor_node(graph, neighbour, name, factor, gain, taken))
-        values = Rescaled(gain, shift)
-    types = {each.name: each for each in (*graph.value_info, *graph.input, *graph.output)}
-    if neighbour in types:
-        made = graph.value_info.add()
-        made.CopyFrom(types[neighbour])
-        made.name = name
-    return name, neighbour, values
+class _Unfolding:
+    """A graph out of whose weights factors are taken."""
 
+    def __init__(self, graph: onnx.GraphProto) -> None:
+        self._graph = graph
+        self._taken = {name for each in graph.node for name in (*each.input, *each.output)}
+        self._taken |= {each.name for each in graph.initializer}
 
-def _drop_unread(graph: onnx.GraphProto) -> None:
-    """Drop constants that were divided."""
-    read = {name for node in graph.node for name in node.input} | {each.name for each in graph.output}
-    kept = [each for each in graph.initializer if each.name in read]
-    del graph.initializer[:]
-    graph.initializer.extend(kept)
+    def take_out(self, factor: Factor) -> tuple[str, str, Rescaled]:
+        """Divide weights by a factor and write it as an operator; the new tensor, its neighbour, what relates both."""
+        graph = self._graph
+        place, node = next((k, each) for k, each in enumerate(graph.node) if factor.layer in each.output)
+        name = unique_name(factor.name, self._taken)
+        shape = self._divide_weights(node, factor)
+        gain = factor.gain.reshape(shape) if factor.gain.size > 1 else factor.gain.reshape(())
+        shift = np.zeros_like(gain) if factor.shift is None else factor.shift.reshape(shape)
+        if factor.side == "before":
+            neighbour, node.output[0] = node.output[0], name
+            graph.node.insert(place + 1, self._factor_node(name, neighbour, factor, gain))
+            values = Rescaled((1 / gain).astype(np.float32), (-shift / gain).astype(np.float32))
+        else:
+            neighbour, node.input[0] = node.input[0], name
+            graph.node.insert(place, self._factor_node(neighbour, name, factor, gain))
+            values = Rescaled(gain, shift)
+        types = {each.name: each for each in (*graph.value_info, *graph.input, *graph.output)}
+        if neighbour in types:
+            made = graph.value_info.add()
+            made.CopyFrom(types[neighbour])
+            made.name = name
+        return name, neighbour, values
 
+    def drop_unread(self) -> None:
+        """Drop constants that were divided."""
+        graph = self._graph
+        read = {name for node in graph.node for name in node.input} | {each.name for each in graph.output}
+        kept = [each for each in graph.initializer if each.name in read]
+        del graph.initializer[:]
+        graph.initializer.extend(kept)
 
-def _factor_node(
-    graph: onnx.GraphProto, source: str, target: str, factor: Factor, gain: Float32, taken: set[str]
-) -> onnx.NodeProto:
-    """The factor, or the batch norm, as a node."""
-
-    def store(values: Float32, what: str) -> str:
-        name = unique_name(f"{target}:{what}", taken)
-        graph.initializer.append(numpy_helper.from_array(np.ascontiguousarray(values, np.float32), name))
+    def _store(self, base: str, values: Floats | Float32) -> str:
+        """Name of a new constant."""
+        name = unique_name(base, self._taken)
+        self._graph.initializer.append(numpy_helper.from_array(np.ascontiguousarray(values, np.float32), name))
         return name
 
-    if factor.shift is None:
-        return helper.make_node("Mul", [source, store(gain, "factor")], [target], target)
-    count = factor.shift.size
-    parts: Mapping[str, Float32] = {
-        "factor": np.broadcast_to(factor.gain, (count,)),
-        "shift": factor.shift,
-        "mean": np.zeros(count, np.float32),
-        "variance": np.ones(count, np.float32),
-    }
-    inputs = [source, *(store(values, what) for what, values in parts.items())]
-    return helper.make_node("BatchNormalization", inputs, [target], target, epsilon=0.0)
+    def _factor_node(self, source: str, target: str, factor: Factor, gain: Float32) -> onnx.NodeProto:
+        """The factor, or the batch norm, as a node."""
+        if factor.shift is None:
+            return helper.make_node("Mul", [source, self._store(f"{target}:factor", gain)], [target], target)
+        count = factor.shift.size
+        parts: Mapping[str, Float32] = {
+            "factor": np.broadcast_to(factor.gain, (count,)),
+            "shift": factor.shift,
+            "mean": np.zeros(count, np.float32),
+            "variance": np.ones(count, np.float32),
+        }
+        inputs = [source, *(self._store(f"{target}:{what}", values) for what, values in parts.items())]
+        return helper.make_node("BatchNormalization", inputs, [target], target, epsilon=0.0)
 
-
-def _divide_weights(graph: onnx.GraphProto, node: onnx.NodeProto, factor: Factor, taken: set[str]) -> tuple[int, ...]:
-    """Divide the weights of a layer by a factor, and its bias; returns the shape in which channels are multiplied."""
-    held = {each.name: each for each in graph.initializer}
-    groups = next((each.i for each in node.attribute if each.name == "group"), 1)
-    weights = numpy_helper.to_array(held[node.input[1]])
-    places = channel_places(node.op_type, weights.shape, factor.side, groups)
-    gain = np.broadcast_to(factor.gain, (int(places.max()) + 1,)) if factor.gain.size == 1 else factor.gain
-    changed = {1: weights / gain[places]}
-    if factor.side == "before" and len(node.input) > 2 and node.input[2]:
-        shift = 0 if factor.shift is None else factor.shift
-        changed[2] = (numpy_helper.to_array(held[node.input[2]]).ravel() - shift) / gain
-    for place, values in changed.items():
-        name = unique_name(node.input[place], taken)
-        graph.initializer.append(numpy_helper.from_array(np.ascontiguousarray(values, np.float32), name))
-        node.input[place] = name
-    return (-1, *[1] * (weights.ndim - 2)) if node.op_type == "Conv" else (-1,)
+    def _divide_weights(self, node: onnx.NodeProto, factor: Factor) -> tuple[int, ...]:
+        """Divide the weights of a layer by a factor, and its bias; the shape in which channels are multiplied."""
+        held = {each.name: each for each in self._graph.initializer}
+        groups = next((each.i for each in node.attribute if each.name == "group"), 1)
+        weights = numpy_helper.to_array(held[node.input[1]])
+        places = channel_places(node.op_type, weights.shape, factor.side, groups)
+        gain = np.broadcast_to(factor.gain, (int(places.max()) + 1,)) if factor.gain.size == 1 else factor.gain
+        changed = {1: weights / gain[places]}
+        if factor.side == "before" and len(node.input) > 2 and node.input[2]:
+            shift = 0 if factor.shift is None else factor.shift
+            changed[2] = (numpy_helper.to_array(held[node.input[2]]).ravel() - shift) / gain
+        for place, values in changed.items():
+            node.input[place] = self._store(node.input[place], values)
+        return (-1, *[1] * (weights.ndim - 2)) if node.op_type == "Conv" else (-1,)
