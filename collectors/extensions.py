@@ -64,16 +64,13 @@ class Kind(Generic[T]):
 
     def _try_load(self, point: EntryPoint) -> tuple[T, ...] | QuantmedicError:
         try:
-            return self._load(point)
+            found = _load(point)
         except QuantmedicError as error:
             return error
-
-    def _load(self, point: EntryPoint) -> tuple[T, ...]:
-        found = _load(point)
-        if not all(isinstance(each, self.interface) for each in found):
-            name = self.interface.__name__
-            raise _cannot_be_used(point, f"it gives something else than a {name} of this version of quantmedic")
-        return cast(tuple[T, ...], found)
+        if all(isinstance(each, self.interface) for each in found):
+            return cast(tuple[T, ...], found)
+        name = self.interface.__name__
+        return _cannot_be_used(point, f"it gives something else than a {name} of this version of quantmedic")
 
 
 class Taking(Protocol):
