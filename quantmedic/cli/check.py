@@ -6,7 +6,6 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
-from typing import Annotated
 
 import click
 from pydantic import ValidationError
@@ -65,34 +64,25 @@ _STATIC = {"toolchain_logs", "settings_files", "threads"}
 class Limits:
     """Bounds of the command line, which hold beside those of a policy; each None where it was not given."""
 
-    max_drop: Annotated[float | None, MAX_DROP] = None
-    min_agreement: Annotated[
-        float | None,
-        Option(
-            "Least share of samples with the float model's class, such as 0.95.",
-            takes="SHARE",
-            kind="share",
-        ),
-    ] = None
-    min_sqnr_db: Annotated[float | None, MIN_SQNR] = None
-    max_kl: Annotated[
-        float | None,
-        Option(
-            "Most divergence of a language model per token; needs --tokens.",
-            takes="NATS",
-            kind="at least 0.0",
-            daily=True,
-        ),
-    ] = None
-    min_same_top: Annotated[
-        float | None,
-        Option(
-            "Least share of tokens that both predict first, such as 0.9; needs --tokens.",
-            takes="SHARE",
-            kind="share",
-            daily=True,
-        ),
-    ] = None
+    max_drop: float | None = MAX_DROP.field()
+    min_agreement: float | None = Option(
+        "Least share of samples with the float model's class, such as 0.95.",
+        takes="SHARE",
+        kind="share",
+    ).field()
+    min_sqnr_db: float | None = MIN_SQNR.field()
+    max_kl: float | None = Option(
+        "Most divergence of a language model per token; needs --tokens.",
+        takes="NATS",
+        kind="at least 0.0",
+        daily=True,
+    ).field()
+    min_same_top: float | None = Option(
+        "Least share of tokens that both predict first, such as 0.9; needs --tokens.",
+        takes="SHARE",
+        kind="share",
+        daily=True,
+    ).field()
 
     def added_to(self, file: PolicyFile, metric: str | None) -> PolicyFile:
         """A policy with these limits as further budgets.
@@ -127,40 +117,30 @@ class Limits:
 class GateOptions:
     """What is applied to the diagnosis, and how its verdict is used."""
 
-    config: Annotated[
-        Path | None,
-        Option(
-            "Policy, which holds rules and thresholds too. [default: the nearest quantmedic.toml, or pyproject.toml "
-            "with tool.quantmedic]",
-            takes="FILE",
-            daily=True,
-        ),
-    ] = None
-    baseline: Annotated[
-        Path | None,
-        Option("Known findings: baseline or case. [default: the policy's baseline]", takes="FILE", daily=True),
-    ] = None
-    write_baseline: Annotated[
-        Path | None,
-        Option(
-            "Write all findings to FILE, to be known from then on; nothing is judged.",
-            takes="FILE",
-            kind="baseline",
-            daily=True,
-        ),
-    ] = None
-    prune_baseline: Annotated[
-        bool, Option("Remove from the baseline what CASE no longer has, and judge nothing; nothing is added.")
-    ] = False
-    strict: Annotated[bool, Option("Exemptions that cover nothing fail.")] = False
-    warn_only: Annotated[bool, Option("Exit with 0 whatever the verdict; 2 stays 2.", daily=True)] = False
-    today: Annotated[
-        date | None,
-        Option("Day that exemptions are judged by. [default: the clock's]", takes="DATE", kind="day"),
-    ] = None
-    location: Annotated[
-        Path | None, Option("Text file that annotations point at. [default: the policy]", takes="FILE")
-    ] = None
+    config: Path | None = Option(
+        "Policy, which holds rules and thresholds too. [default: the nearest quantmedic.toml, or pyproject.toml "
+        "with tool.quantmedic]",
+        takes="FILE",
+        daily=True,
+    ).field()
+    baseline: Path | None = Option(
+        "Known findings: baseline or case. [default: the policy's baseline]", takes="FILE", daily=True
+    ).field()
+    write_baseline: Path | None = Option(
+        "Write all findings to FILE, to be known from then on; nothing is judged.",
+        takes="FILE",
+        kind="baseline",
+        daily=True,
+    ).field()
+    prune_baseline: bool = Option(
+        "Remove from the baseline what CASE no longer has, and judge nothing; nothing is added."
+    ).field(False)
+    strict: bool = Option("Exemptions that cover nothing fail.").field(False)
+    warn_only: bool = Option("Exit with 0 whatever the verdict; 2 stays 2.", daily=True).field(False)
+    today: date | None = Option(
+        "Day that exemptions are judged by. [default: the clock's]", takes="DATE", kind="day"
+    ).field()
+    location: Path | None = Option("Text file that annotations point at. [default: the policy]", takes="FILE").field()
 
 
 limit_options = declared_group("limits", Limits, "Limits")

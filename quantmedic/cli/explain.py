@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 import click
 
@@ -34,28 +34,23 @@ from quantmedic.reports.text import with_page_names
 class AuthoringOptions:
     """What is listed, written or tested in place of a page."""
 
-    listed: Annotated[
-        Literal["rules", "thresholds", "facts"] | None,
-        Option(
-            "List all rules, the thresholds in force, or the facts that a rule may name; CODE narrows these.",
-            "--list",
-            daily=True,
-        ),
-    ] = None
-    new_rule: Annotated[
-        str | None,
-        Option("Write a small rule with examples and its page, ready to be edited.", takes="NAME", daily=True),
-    ] = None
-    test_rules: Annotated[
-        Sequence[Path],
-        Option("Check the rules of this folder, and run their examples; repeat.", takes="FOLDER", daily=True),
-    ] = ()
-    scope: Annotated[
-        Scope | None, Option("What --new-rule ranges over, or --list facts shows. [default: layer, or all]", daily=True)
-    ] = None
-    output: Annotated[
-        Path, Option("Folder of --new-rule. [default: my-rules]", "--output -o", kind="folder", daily=True)
-    ] = Path("my-rules")
+    listed: Literal["rules", "thresholds", "facts"] | None = Option(
+        "List all rules, the thresholds in force, or the facts that a rule may name; CODE narrows these.",
+        "--list",
+        daily=True,
+    ).field()
+    new_rule: str | None = Option(
+        "Write a small rule with examples and its page, ready to be edited.", takes="NAME", daily=True
+    ).field()
+    test_rules: Sequence[Path] = Option(
+        "Check the rules of this folder, and run their examples; repeat.", takes="FOLDER", daily=True
+    ).field(())
+    scope: Scope | None = Option(
+        "What --new-rule ranges over, or --list facts shows. [default: layer, or all]", daily=True
+    ).field()
+    output: Path = Option("Folder of --new-rule. [default: my-rules]", "--output -o", kind="folder", daily=True).field(
+        Path("my-rules")
+    )
 
 
 authoring_options = declared_group("authoring", AuthoringOptions, "Choice")

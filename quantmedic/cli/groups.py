@@ -187,9 +187,7 @@ def options_of(kind: type, title: str, *, inherited: bool = True) -> dict[str, D
     """Each option that the fields of a dataclass declare for the command line, by the name of the field."""
     declared = declared_options(kind)
     return {
-        field.name: _option_of(
-            field.name, _last_type(get_args(field.type)[0]), field.default, declared[field.name], title
-        )
+        field.name: _option_of(field.name, _last_type(field.type), field.default, declared[field.name], title)
         for field in fields(kind)
         if field.name in declared and declared[field.name].typed
         if inherited or field.name in kind.__annotations__

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -109,13 +109,11 @@ rule_options = declared_group("rules", RuleOptions, "Judging")
 class ReportOptions:
     """Where a report is written, in which formats, and how much of it is printed."""
 
-    output: Annotated[
-        Path | None, Option("Folder for the report's files.", "--output -o", kind="folder", daily=True)
-    ] = None
-    formats: Annotated[Sequence[str], Option("Formats of the report; repeat.", "--format", daily=True)] = ()
-    quiet: Annotated[bool, Option("Print the verdict only.", "--quiet -q", daily=True)] = False
-    verbose: Annotated[bool, Option("Print all layers and findings.", daily=True)] = False
-    open_page: Annotated[bool, Option("Open the page in the browser.", "--open", daily=True)] = False
+    output: Path | None = Option("Folder for the report's files.", "--output -o", kind="folder", daily=True).field()
+    formats: Sequence[str] = Option("Formats of the report; repeat.", "--format", daily=True).field(())
+    quiet: bool = Option("Print the verdict only.", "--quiet -q", daily=True).field(False)
+    verbose: bool = Option("Print all layers and findings.", daily=True).field(False)
+    open_page: bool = Option("Open the page in the browser.", "--open", daily=True).field(False)
 
     @property
     def verbosity(self) -> "Verbosity":
@@ -172,25 +170,19 @@ def printing_options(formats: Sequence[str], default: str = "text") -> OptionGro
 class JudgingOptions:
     """What a diagnosis takes into account beside the case and the rules."""
 
-    previous: Annotated[
-        Path | None,
-        Option(
-            "Case, or folder of a report, from before a remedy was applied; says what it brought, and ranks down what "
-            "was in vain.",
-            takes="CASE",
-            daily=True,
-        ),
-    ] = None
-    toolchain: Annotated[
-        str | None,
-        Option(
-            "Toolchain of the prescription, such as ort, mct or litert; also tflite, inc, nncf, fx, pt2e, torchao, "
-            "aimet, modelopt, horizon, llm-compressor, gptqmodel, autoawq, bitsandbytes, llama.cpp. [default: what the "
-            "model carries marks of]",
-            takes="NAME",
-            daily=True,
-        ),
-    ] = None
+    previous: Path | None = Option(
+        "Case, or folder of a report, from before a remedy was applied; says what it brought, and ranks down what "
+        "was in vain.",
+        takes="CASE",
+        daily=True,
+    ).field()
+    toolchain: str | None = Option(
+        "Toolchain of the prescription, such as ort, mct or litert; also tflite, inc, nncf, fx, pt2e, torchao, "
+        "aimet, modelopt, horizon, llm-compressor, gptqmodel, autoawq, bitsandbytes, llama.cpp. [default: what the "
+        "model carries marks of]",
+        takes="NAME",
+        daily=True,
+    ).field()
 
 
 judging_options = declared_group("judging", JudgingOptions, "Judging")

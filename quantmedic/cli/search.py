@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 import click
 
@@ -22,20 +22,16 @@ from quantmedic.reports.search_formats import render_search, search_json, search
 class AnswerOptions:
     """Where the answer of a search goes."""
 
-    output: Annotated[
-        Path | None,
-        Option(
-            "Folder for the answer; of sensitivity report by default. debugger: FILE.csv for the table alone.",
-            "--output -o",
-            kind="table or folder",
-            daily=True,
-        ),
-    ] = None
-    formats: Annotated[
-        Sequence[Literal["text", "json", "markdown", "html", "csv", "svg"]],
-        Option("Repeat with --output; text, json or markdown without it is printed.", "--format"),
-    ] = ()
-    verbose: Annotated[bool, Option("Print all layers.")] = False
+    output: Path | None = Option(
+        "Folder for the answer; of sensitivity report by default. debugger: FILE.csv for the table alone.",
+        "--output -o",
+        kind="table or folder",
+        daily=True,
+    ).field()
+    formats: Sequence[Literal["text", "json", "markdown", "html", "csv", "svg"]] = Option(
+        "Repeat with --output; text, json or markdown without it is printed.", "--format"
+    ).field(())
+    verbose: bool = Option("Print all layers.").field(False)
 
     def check(self) -> None:
         """Refuse several formats where only one can be printed, and one that cannot be."""

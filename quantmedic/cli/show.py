@@ -4,7 +4,6 @@ import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 import click
 
@@ -34,28 +33,21 @@ from quantmedic.reports.text import count
 class TableOptions:
     """Which layers and columns are shown, and in which order."""
 
-    table: Annotated[
-        str | None,
-        Option(
-            "Layers by activations, weights, errors, quantizers or all; data-sets side by side; or the loss-budget. "
-            "[default: the main facts]",
-            takes="NAME",
-            daily=True,
-        ),
-    ] = None
-    columns: Annotated[
-        str | None,
-        Option("These columns instead: facts, or their ends where these are clear.", takes="KEY,…", daily=True),
-    ] = None
-    sort: Annotated[
-        str | None,
-        Option("Order of the layers. [default: that of the table]", takes="KEY[:desc]", daily=True),
-    ] = None
-    text: Annotated[str, Option("Layers whose name, operator or findings have it.", "--filter", "TEXT", daily=True)] = (
-        ""
-    )
-    flagged: Annotated[bool, Option("Only layers that are degraded or have findings.", daily=True)] = False
-    limit: Annotated[int, Option("At most this many layers.", daily=True)] = 50
+    table: str | None = Option(
+        "Layers by activations, weights, errors, quantizers or all; data-sets side by side; or the loss-budget. "
+        "[default: the main facts]",
+        takes="NAME",
+        daily=True,
+    ).field()
+    columns: str | None = Option(
+        "These columns instead: facts, or their ends where these are clear.", takes="KEY,…", daily=True
+    ).field()
+    sort: str | None = Option(
+        "Order of the layers. [default: that of the table]", takes="KEY[:desc]", daily=True
+    ).field()
+    text: str = Option("Layers whose name, operator or findings have it.", "--filter", "TEXT", daily=True).field("")
+    flagged: bool = Option("Only layers that are degraded or have findings.", daily=True).field(False)
+    limit: int = Option("At most this many layers.", daily=True).field(50)
 
     @property
     def keys(self) -> list[str]:
