@@ -15,7 +15,6 @@ from quantmedic.engine.offline import switch_off_onnxruntime
 
 if TYPE_CHECKING:
     from quantmedic.api.anonymity import anonymize
-    from quantmedic.api.answer import Diagnosis
     from quantmedic.api.cases import load_case, save_case
     from quantmedic.api.checks import check
     from quantmedic.api.collect import collect
@@ -24,11 +23,8 @@ if TYPE_CHECKING:
     from quantmedic.api.failed import collect_failed
     from quantmedic.api.fix import fix
     from quantmedic.api.imports import import_files
-    from quantmedic.api.inspection import inspect
-    from quantmedic.api.judging import judge
-    from quantmedic.api.readers import calibration_reader
-    from quantmedic.api.repairs import correct_biases, learn_rounding, rewindable
-    from quantmedic.api.report import write_report
+    from quantmedic.api.judging import Diagnosis, inspect, judge, write_report
+    from quantmedic.api.repairs import calibration_reader, correct_biases, learn_rounding, rewindable
     from quantmedic.api.rulebase import load_rulebase
     from quantmedic.api.search import search, write_search
     from quantmedic.api.static import collect_static
@@ -67,10 +63,10 @@ __all__ = [
 
 #: The module of each public name.
 _HOMES = {
-    "Diagnosis": "api.answer",
+    "Diagnosis": "api.judging",
     "Preprocessing": "collectors.data.preprocessing",
     "anonymize": "api.anonymity",
-    "calibration_reader": "api.readers",
+    "calibration_reader": "api.repairs",
     "check": "api.checks",
     "collect": "api.collect",
     "collect_failed": "api.failed",
@@ -80,7 +76,7 @@ _HOMES = {
     "diagnose": "api.diagnose",
     "fix": "api.fix",
     "import_files": "api.imports",
-    "inspect": "api.inspection",
+    "inspect": "api.judging",
     "judge": "api.judging",
     "learn_rounding": "api.repairs",
     "load_case": "api.cases",
@@ -89,7 +85,7 @@ _HOMES = {
     "save_case": "api.cases",
     "search": "api.search",
     "write_comparison": "api.comparisons",
-    "write_report": "api.report",
+    "write_report": "api.judging",
     "write_search": "api.search",
 }
 #: What to call instead of functions of earlier versions.
@@ -112,9 +108,9 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module 'quantmedic' has no attribute {name!r}{instead}")
     found = getattr(import_module(f"quantmedic.{_HOMES[name]}"), name)
     if not isinstance(found, type):
-        signatures = import_module("quantmedic.api.signatures")
+        signatures = import_module("quantmedic.api.keywords")
         signature, text = signatures.spelled_out(found), signatures.docstring(found)
-        found = import_module("quantmedic.api.parameters").for_python(found)
+        found = import_module("quantmedic.api.keywords").for_python(found)
         setattr(found, "__signature__", signature)  # noqa: B010  # a function has no such attribute for mypy
         found.__doc__ = text
     globals()[name] = found

@@ -5,6 +5,7 @@
 What is the same and what differs stands in the manual, page ``general/xquant``.
 """
 
+import inspect
 import io
 import json
 import logging
@@ -18,12 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from quantmedic.api.collect import collect_pair
-from quantmedic.api.inspection import inspect_under
-from quantmedic.api.judging import judge
+from quantmedic.api.judging import inspect_under, judge, write_report
 from quantmedic.api.options import CollectOptions
-from quantmedic.api.report import write_report
-from quantmedic.api.rulebase import load_rulebase
-from quantmedic.api.thresholds import translate
+from quantmedic.api.rulebase import load_rulebase, translate
 from quantmedic.engine.case.facts import CaseFacts
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.contract.diagnosis import Diagnosis
@@ -35,10 +33,11 @@ from quantmedic.reports import xquant as words
 from quantmedic.reports.charts.frame import Drawing
 from quantmedic.reports.machines.json import render_json
 from quantmedic.reports.write import place
-from quantmedic.xquant_data import XQuantData, collectable
 
 if TYPE_CHECKING:
     import torch
+
+    from quantmedic.xquant_metrics import ModelInputs
 
 __all__ = ["XQuantConfig", "xquant_report_troubleshoot_pytorch_experimental"]
 
@@ -55,6 +54,8 @@ RULE_FIELDS = (
     "threshold_bitwidth_mixed_precision_with_model_output_loss_objective",
 )
 
+#: Batches, or a function that gives them; XQuant passes None for a set that is not there.
+Dataset = Callable[[], Iterable[object]] | Iterable[object] | None
 #: The user's similarity metrics: of the float tensor and the quantized one.
 Metric = Callable[["torch.Tensor", "torch.Tensor"], float]
 #: A result, as the original gives it: values that JSON can hold.
@@ -371,3 +372,67 @@ def _report_log(folder: Path) -> Iterator[logging.Logger]:
             write_file(path, said.getvalue().encode())
         except OSError as error:
             raise OutputError("cannot write the report", where=f"{folder}: {error.strerror or error}") from error
+
+
+def collectable(dataset: Dataset, model: "torch.nn.Module", *, labelled: bool) -> object:
+    """The data set as ``collect`` takes it; what can be read only once is left as it is, and refused there."""
+    return dataset if dataset is None or isinstance(dataset, Iterator) else XQuantData(dataset, model, labelled)
+
+
+class XQuantData:
+    """XQuant's data sets as batches: a list of inputs each, or a pair of it and class numbers."""
+
+    def __init__(
+        self, dataset: Callable[[], Iterable[object]] | Iterable[object], model: "torch.nn.Module", labelled: bool
+    ):
+        self._dataset = dataset
+        self._labelled = labelled
+        self._inputs = _required_inputs(model)
+        self.__name__ = getattr(dataset, "__name__", type(dataset).__name__)
+
+    def __call__(self) -> Iterator[object]:
+        for inputs, labels in self._pairs():
+            yield inputs if labels is None else (inputs, labels)
+
+    def inputs(self) -> "Iterator[ModelInputs]":
+        """The inputs alone."""
+        return (inputs for inputs, _ in self._pairs())
+
+    def _pairs(self) -> "Iterator[tuple[ModelInputs, object | None]]":
+        for batch in self._dataset() if callable(self._dataset) else self._dataset:
+            yield self._split(batch)
+
+    def _split(self, batch: object) -> "tuple[ModelInputs, object | None]":
+        """Inputs and usable labels: a pair of validation data is inputs and labels, as XQuant has it.
+
+        A list of tensors alone is taken for inputs where the model wants as many.
+        """
+        if not isinstance(batch, list | tuple):
+            return (batch if isinstance(batch, Mapping) else [batch]), None
+        is_inputs = not self._labelled or len(batch) == 1 or (self._inputs > 1 and len(batch) == self._inputs)
+        if is_inputs and not isinstance(batch[0], list | tuple | Mapping):
+            return list(batch), None
+        return _listed_inputs(batch[0]), _class_numbers(batch[1]) if len(batch) > 1 else None
+
+
+def _listed_inputs(inputs: object) -> "ModelInputs":
+    if isinstance(inputs, Mapping):
+        return inputs
+    return list(inputs) if isinstance(inputs, list | tuple) else [inputs]
+
+
+def _required_inputs(model: "torch.nn.Module") -> int:
+    """How many inputs the model cannot do without; 0 where that is not known."""
+    try:
+        parameters = inspect.signature(model.forward).parameters.values()
+    except (TypeError, ValueError):
+        return 0
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return sum(p.kind in positional and p.default is inspect.Parameter.empty for p in parameters)
+
+
+def _class_numbers(labels: object) -> object | None:
+    """Labels that the accuracy can be measured with: one integer per sample; else None."""
+    kind = str(getattr(labels, "dtype", "")).removeprefix("torch.")
+    is_integer = kind.startswith(("int", "uint"))
+    return labels if is_integer and getattr(labels, "ndim", 0) == 1 else None

@@ -7,10 +7,8 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from quantmedic.api.answer import Diagnosis
 from quantmedic.api.cases import is_case, load_case
-from quantmedic.api.inspection import inspect_under
-from quantmedic.api.judging import judge
+from quantmedic.api.judging import Diagnosis, inspect_under, judge
 from quantmedic.api.rulebase import load_rulebase
 from quantmedic.engine.case.records import STATIC, Case
 from quantmedic.engine.diagnosis.inspection import Inspection

@@ -11,22 +11,21 @@ import numpy as np
 
 from quantmedic.api.arguments import CollectArguments
 from quantmedic.api.cases import case_path, save_case, with_notice
-from quantmedic.api.grouping import group_arguments
 from quantmedic.api.imports import read_toolchain
+from quantmedic.api.keywords import group_arguments
 from quantmedic.api.language_models import collect_language_pair, is_language_pair, refuse_texts
 from quantmedic.api.notebooks import Watching, watching
-from quantmedic.api.opening import UNUSED_BOXES, open_metric, open_pair, with_time_limit
-from quantmedic.api.options import (
-    FIRST_SECONDS,
-    CheckpointOptions,
-    CollectOptions,
-    DataOptions,
-    DataSource,
-    ModelSource,
-    ProofOptions,
+from quantmedic.api.opening import (
+    UNUSED_BOXES,
+    Measurement,
+    open_device_tensors,
+    open_measurement,
+    open_pair,
+    with_device_tensors,
+    with_time_limit,
 )
-from quantmedic.api.references import open_device_tensors, open_references, with_device_tensors
-from quantmedic.api.remedies import Measurement, Proof, prove_remedies, require_writable_repair, simulate_remedies
+from quantmedic.api.options import FIRST_SECONDS, CollectOptions, DataOptions, DataSource, ModelSource, ProofOptions
+from quantmedic.api.remedies import Proof, prove_remedies, require_writable_repair, simulate_remedies
 from quantmedic.api.rulebase import load_rulebase
 from quantmedic.cluster.jobs import THREADS
 from quantmedic.collectors.case_file.archive import read_case
@@ -35,8 +34,7 @@ from quantmedic.collectors.measure.collect_pair import Elsewhere, Interrupted
 from quantmedic.collectors.measure.collect_pair import collect as measure
 from quantmedic.collectors.measure.extras import Extras
 from quantmedic.collectors.measure.host import threads_to_use
-from quantmedic.collectors.measure.memory import heed_memory
-from quantmedic.collectors.measure.options import Options
+from quantmedic.collectors.measure.recordings import Recording, record_outputs
 from quantmedic.engine.case.facts import ROLES
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import DataError, QuantmedicError
@@ -236,53 +234,6 @@ def _trying_elsewhere(
         yield opened
 
 
-def open_measurement(
-    float_model: ModelSource,
-    quantized_model: ModelSource,
-    options: CollectOptions,
-    base: RuleBase,
-    *,
-    progress: Progress = no_progress,
-    announce: Announce = no_announcement,
-) -> tuple[Measurement, Extras]:
-    """Both models, their data and what was computed elsewhere, opened as the options say."""
-    models, datasets = open_pair(
-        float_model,
-        quantized_model,
-        options.sources,
-        preprocessing=options.preprocessing,
-        labels=options.labels,
-        mapping=options.mapping,
-    )
-    with models.as_deployed():
-        metric = open_metric(options, datasets.values(), models, options.threads)
-    extras = open_references(models, datasets, options, metric)
-    if options.device is not None:
-        models.run_on(options.device)
-    measurement = Measurement(
-        models=models,
-        datasets=datasets,
-        metric=metric,
-        options=heed_memory(models, datasets, _observer_options(options), options.memory),
-        base=base,
-        progress=progress,
-        announce=announce,
-    )
-    return measurement, replace(extras, device=options.device)
-
-
-def _observer_options(options: CollectOptions) -> Options:
-    return Options(
-        samples=options.samples,
-        batch_size=options.batch_size,
-        threads=threads_to_use(options.threads),
-        seed=options.seed,
-        mode=options.mode,
-        thumbnails=options.thumbnails,
-        step_error=options.step_error,
-    )
-
-
 def _elsewhere(
     float_model: ModelSource, quantized_model: ModelSource, options: CollectOptions, progress: Progress
 ) -> Elsewhere | None:
@@ -323,7 +274,7 @@ def _with_simulation_of(earlier: Case | None, case: Case) -> Case:
     return replace(case, record=case.record.model_copy(update=known))
 
 
-def _unfinished_case(saving: CheckpointOptions) -> Case | None:
+def _unfinished_case(saving: CollectOptions) -> Case | None:
     """The case to continue, if there is one."""
     if not saving.resume or saving.checkpoint is None or not case_path(saving.checkpoint).exists():
         return None
@@ -332,7 +283,7 @@ def _unfinished_case(saving: CheckpointOptions) -> Case | None:
     return replace(case, record=case.record.model_copy(update={"notices": notices}))
 
 
-def _save_checkpoint(case: Case, saving: CheckpointOptions) -> None:
+def _save_checkpoint(case: Case, saving: CollectOptions) -> None:
     if saving.checkpoint is not None:
         save_case(case, saving.checkpoint)
 
@@ -394,3 +345,38 @@ def _with_latency(case: Case, measurement: Measurement) -> Case:
         "operators": tuple(op.model_copy(update={"time_ms": times.get(op.index)}) for op in record.operators),
     }
     return replace(case, record=record.model_copy(update=changes))
+
+
+@with_time_limit
+def record_pair(
+    float_model: ModelSource,
+    quantized_model: ModelSource,
+    options: CollectOptions,
+    output: Path,
+    *,
+    progress: Progress = no_progress,
+) -> Recording:
+    """Write the outputs of the quantized model on the validation data, with what tells of this installation.
+
+    Raises:
+        DataError: There are no validation data, or they do not fit.
+        ModelError: A model cannot be read or run, or the two do not belong together.
+        OutputError: The file cannot be written.
+    """
+    if options.validation is None:
+        raise DataError("outputs of what are to be recorded?", help="pass the samples with --validation")
+    models, datasets = open_pair(
+        float_model, quantized_model, {"validation": options.validation}, preprocessing=options.preprocessing
+    )
+    if options.device is not None:
+        models.run_on(options.device)
+    with models.as_deployed():
+        return record_outputs(
+            models,
+            datasets["validation"],
+            output,
+            samples=options.samples,
+            batch_size=options.batch_size,
+            threads=threads_to_use(options.threads),
+            progress=progress,
+        )

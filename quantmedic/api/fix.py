@@ -5,18 +5,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Unpack
 
-from quantmedic.api.answer import Diagnosis
 from quantmedic.api.arguments import CollectArguments
 from quantmedic.api.collect import collect_pair, prove_pair
 from quantmedic.api.comparisons import compare, write_comparison
-from quantmedic.api.grouping import group_arguments
-from quantmedic.api.judging import check_toolchain, judge
+from quantmedic.api.judging import Diagnosis, check_toolchain, judge, write_report
+from quantmedic.api.keywords import group_arguments
 from quantmedic.api.language_models import refuse_checkpoints
 from quantmedic.api.notebooks import Watching, watching
 from quantmedic.api.opening import with_time_limit
 from quantmedic.api.options import CollectOptions, DataSource, ModelSource
 from quantmedic.api.remedies import require_other_file
-from quantmedic.api.report import write_report
 from quantmedic.api.rulebase import load_rulebase
 from quantmedic.collectors.data.progress import Progress, no_progress
 from quantmedic.collectors.front_ends import front_end_of

@@ -102,7 +102,7 @@ def _measure_paths(
     _look_for_device(options, checkpoints)
     elsewhere = None
     if options.cluster is not None:
-        from quantmedic.cluster.checkpoints import compare_on_cluster  # Dask is an optional package
+        from quantmedic.cluster.searches import compare_on_cluster  # Dask is an optional package
 
         elsewhere = partial(compare_on_cluster, float_path, quantized_path, options.cluster, options.threads)
     paths = float_path, quantized_path

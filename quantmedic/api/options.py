@@ -1,7 +1,7 @@
 """What a user may set for a run: each option is declared here once.
 
 The command line makes its options of these fields (`quantmedic.cli.options`), Python its arguments and their
-docstrings (`quantmedic.api.arguments`, `quantmedic.api.signatures`), and language models what they refuse
+docstrings (`quantmedic.api.arguments`, `quantmedic.api.keywords`), and language models what they refuse
 (`quantmedic.api.language_models`). Nothing here is slow to import.
 """
 
@@ -80,7 +80,7 @@ class Option:
     of_failure: bool = False
     typed: bool = True
 
-    def field(self, default: Any = None) -> Any:
+    def field(self, default: object = None) -> Any:
         """A field of a group that is offered so; ``dict`` as its default makes an empty one."""
         own = {"option": self}
         return field(default_factory=dict, metadata=own) if default is dict else field(default=default, metadata=own)
@@ -414,36 +414,6 @@ class ProofOptions:
 
 
 @dataclass(frozen=True)
-class CheckpointOptions:
-    """The file that unfinished work is kept in, and whether to continue from it."""
-
-    checkpoint: str | Path | None = Option(
-        "Case file that is written every half minute and on Ctrl-C, so that no measurement is lost.", typed=False
-    ).field()
-    resume: bool = Option(
-        "Continue from the unfinished work that an interrupted run left in the output.",
-        python="Continue from the unfinished case in ``checkpoint``, if there is one.",
-    ).field(False)
-
-
-@dataclass(frozen=True)
-class SpreadOptions:
-    """Who works: this process alone, or workers of a cluster.
-
-    Attributes:
-        cluster: ``local``, ``local:4``, the address of a Dask scheduler, its ``scheduler.json``, or a
-            ``distributed.Client``.
-    """
-
-    cluster: object | None = Option(
-        "Workers that measure and prove: local, local:4, tcp://HOST:8786 or scheduler.json of Dask.",
-        takes="WHERE",
-        python="Workers that measure and prove: ``local``, ``local:4``, the address of a Dask scheduler, its "
-        "``scheduler.json``, or a ``distributed.Client`` (page ``cluster``).",
-    ).field()
-
-
-@dataclass(frozen=True)
 class RuleOptions:
     """The user's rules and thresholds, and which rules are judged."""
 
@@ -454,18 +424,22 @@ class RuleOptions:
 
 
 @dataclass(frozen=True)
-class CollectOptions(
-    SpreadOptions,
-    CheckpointOptions,
-    ProofOptions,
-    ToolchainOptions,
-    ReferenceOptions,
-    MeasuringOptions,
-    TextOptions,
-    DataOptions,
-):
-    """All that a measurement takes; its fields are those of its bases, from the last one on."""
+class CollectOptions(ProofOptions, ToolchainOptions, ReferenceOptions, MeasuringOptions, TextOptions, DataOptions):
+    """All that a measurement takes: the fields of its bases from the last one on, how to go on, and who works."""
 
+    checkpoint: str | Path | None = Option(
+        "Case file that is written every half minute and on Ctrl-C, so that no measurement is lost.", typed=False
+    ).field()
+    resume: bool = Option(
+        "Continue from the unfinished work that an interrupted run left in the output.",
+        python="Continue from the unfinished case in ``checkpoint``, if there is one.",
+    ).field(False)
+    cluster: object | None = Option(
+        "Workers that measure and prove: local, local:4, tcp://HOST:8786 or scheduler.json of Dask.",
+        takes="WHERE",
+        python="Workers that measure and prove: ``local``, ``local:4``, the address of a Dask scheduler, its "
+        "``scheduler.json``, or a ``distributed.Client`` (page ``cluster``).",
+    ).field()
     mapping: Mapping[str, str] | None = Option(
         "Of torch modules, float layers with their quantized counterparts by name, where structure and names "
         "leave open what belongs together.",

@@ -1,25 +1,21 @@
 """What remedies recover: simulated on some samples, or proven on copies of the quantized model."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from quantmedic.api.cases import with_notice
-from quantmedic.api.inspection import inspect
-from quantmedic.api.judging import judge
+from quantmedic.api.judging import inspect, judge
+from quantmedic.api.opening import Measurement
 from quantmedic.api.options import ModelSource
 from quantmedic.api.rulebase import load_rulebase
-from quantmedic.collectors.data.datasets import Dataset
-from quantmedic.collectors.data.progress import Announce, Progress, no_announcement
 from quantmedic.collectors.front_ends import front_end_of
-from quantmedic.collectors.measure.models import Edited, Models
-from quantmedic.collectors.measure.options import Options
+from quantmedic.collectors.measure.models import Edited
 from quantmedic.collectors.measure.simulation import Simulation
-from quantmedic.collectors.metrics.metric import Metric
-from quantmedic.engine.case.facts import CaseFacts, Role
+from quantmedic.engine.case.facts import CaseFacts
 from quantmedic.engine.case.proof import ProofRecord
 from quantmedic.engine.case.records import Case, RunRecord, SimulationRecord
 from quantmedic.engine.contract.diagnosis import Diagnosis
@@ -60,19 +56,6 @@ from quantmedic.trials.workbench import Subject
 FEW_NOISY, AMONG, NEARLY_ALL = 2, 8, 0.9
 #: Prescriptions that are run where only what leads is tried.
 FIRST_RUNS = 2
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """Two opened models with their data, and how they are measured and judged."""
-
-    models: Models
-    datasets: Mapping[Role, Dataset]
-    metric: Metric | None
-    options: Options
-    base: RuleBase
-    progress: Progress
-    announce: Announce = no_announcement
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ from pathlib import Path
 import click
 from pydantic import ValidationError
 
-from quantmedic.api.answer import Diagnosis
 from quantmedic.api.cases import CASE_FILE, kept_where_there_is_room, load_case, unfinished_path
 from quantmedic.api.checks import (
     case_baseline,
@@ -22,13 +21,11 @@ from quantmedic.api.checks import (
     write_baseline,
 )
 from quantmedic.api.checks import check as check_case
-from quantmedic.api.inspection import inspect
+from quantmedic.api.judging import Diagnosis, inspect, write_report
 from quantmedic.api.options import MAX_DROP, MIN_SQNR, CollectOptions, Option
-from quantmedic.api.report import write_report
 from quantmedic.api.rulebase import load_manuals
 from quantmedic.cli.groups import Command, declared_group, option
 from quantmedic.cli.options import (
-    CONTEXT,
     DATA,
     RUNNING,
     TOOLCHAIN,
@@ -149,7 +146,7 @@ gate_options = declared_group("gate", GateOptions, "Limits")
 measured_options = collect_options.only(*DATA, "tokens", "text_length", *RUNNING, *TOOLCHAIN)
 
 
-@click.command(cls=Command, context_settings=CONTEXT)
+@click.command(cls=Command)
 @click.argument("models", nargs=-1, required=True, metavar="FLOAT QUANT | CASE", type=click.Path(path_type=Path))
 @measured_options
 @resume_option

@@ -5,22 +5,15 @@ from pathlib import Path
 import click
 
 from quantmedic.api.cases import CASE_FILE, case_path, kept_where_there_is_room, save_case, unfinished_path
+from quantmedic.api.collect import record_pair
 from quantmedic.api.options import CollectOptions, RuleOptions
-from quantmedic.api.recordings import record_pair
-from quantmedic.api.thresholds import rules_in_force
+from quantmedic.api.rulebase import rules_in_force
 from quantmedic.cli.groups import Command, option
 from quantmedic.cli.measuring import collect_case, keeping_unfinished
-from quantmedic.cli.options import (
-    CONTEXT,
-    PROOF,
-    collect_options,
-    refuse_options,
-    resume_option,
-    rule_options,
-)
+from quantmedic.cli.options import PROOF, collect_options, refuse_options, resume_option, rule_options
 from quantmedic.cli.streams import print_line
 from quantmedic.cli.terminal import progress_bars, size_text, wrote_text
-from quantmedic.cli.values import OutputCase, OutputFile
+from quantmedic.cli.values import CASE, Output
 from quantmedic.engine.output_files import remove_file
 
 #: All that is measured; nothing is proven here.
@@ -29,7 +22,7 @@ measured_options = collect_options.without(*PROOF, "budget", "weights_only")
 _OF_OUTPUTS = {"validation", "samples", "preprocessing", "batch_size", "threads", "timeout", "device"}
 
 
-@click.command(cls=Command, context_settings=CONTEXT)
+@click.command(cls=Command)
 @click.argument("float_model", type=click.Path(path_type=Path), metavar="FLOAT")
 @click.argument("quantized_model", type=click.Path(path_type=Path), metavar="QUANT")
 @measured_options
@@ -38,7 +31,7 @@ _OF_OUTPUTS = {"validation", "samples", "preprocessing", "batch_size", "threads"
 @option(
     "--output",
     "-o",
-    type=OutputCase(),
+    type=CASE,
     default=CASE_FILE,
     show_default=True,
     title="Output",
@@ -46,7 +39,7 @@ _OF_OUTPUTS = {"validation", "samples", "preprocessing", "batch_size", "threads"
 )
 @option(
     "--outputs-only",
-    type=OutputFile(".npz"),
+    type=Output(".npz"),
     metavar="FILE",
     title="Output",
     help="Write instead what the quantized model computes on this installation; another one compares it with its own "

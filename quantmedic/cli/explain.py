@@ -7,20 +7,12 @@ from typing import Literal
 
 import click
 
-from quantmedic.api.authoring import (
-    fact_lines,
-    lint_rules,
-    new_rule,
-    outcome_line,
-    remark_lines,
-    run_examples,
-    summary,
-)
+from quantmedic.api.authoring import fact_lines, lint_rules, new_rule, outcome_line, remark_lines, run_examples, summary
 from quantmedic.api.explain import explanation
 from quantmedic.api.options import Option, RuleOptions
-from quantmedic.api.thresholds import rules_in_force
+from quantmedic.api.rulebase import rules_in_force
 from quantmedic.cli.groups import Command, declared_group
-from quantmedic.cli.options import CONTEXT, rule_options
+from quantmedic.cli.options import rule_options
 from quantmedic.cli.streams import print_format, print_line, print_report
 from quantmedic.cli.terminal import print_markdown, with_color
 from quantmedic.engine.case.fact_base import Scope
@@ -56,7 +48,7 @@ class AuthoringOptions:
 authoring_options = declared_group("authoring", AuthoringOptions, "Choice")
 
 
-@click.command(cls=Command, context_settings=CONTEXT)
+@click.command(cls=Command)
 @click.argument("words", nargs=-1, metavar="[CODE]")
 @authoring_options
 @rule_options.only("folders", "thresholds")

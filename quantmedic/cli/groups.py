@@ -16,9 +16,8 @@ import cloup
 from cloup.formatting import HelpSection
 
 from quantmedic.api.options import Option, declared_options
-from quantmedic.cli.lazy import CONTEXT as CONTEXT
 from quantmedic.cli.successors import meant_option, refuse_option
-from quantmedic.cli.values import KINDS, OutputFile
+from quantmedic.cli.values import KINDS, Output
 from quantmedic.engine.errors import OutputError
 
 Value = TypeVar("Value")
@@ -86,7 +85,7 @@ class Command(cloup.Command):
             raise click.NoSuchOption(error.option_name, error.message, near, ctx=ctx) from error
 
     def invoke(self, ctx: click.Context) -> object:
-        outputs = {parameter.name for parameter in self.params if isinstance(parameter.type, OutputFile)}
+        outputs = {parameter.name for parameter in self.params if isinstance(parameter.type, Output)}
         written = [path for name, path in ctx.params.items() if name in outputs and path is not None]
         read = [value for name, value in ctx.params.items() if name not in outputs]
         for path in written:

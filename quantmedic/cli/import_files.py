@@ -8,20 +8,19 @@ import click
 from quantmedic.api.cases import CASE_FILE, case_path, save_case
 from quantmedic.api.imports import import_files
 from quantmedic.cli.groups import Command, option
-from quantmedic.cli.options import CONTEXT
 from quantmedic.cli.streams import print_line, print_report
 from quantmedic.cli.terminal import ascii_only, size_text
-from quantmedic.cli.values import OutputCase
+from quantmedic.cli.values import CASE
 from quantmedic.reports.terminal.imported import import_lines
 from quantmedic.reports.terminal.lines import terminal_text
 
 
-@click.command("import", cls=Command, context_settings=CONTEXT)
+@click.command("import", cls=Command)
 @click.argument("files", nargs=-1, required=True, metavar="FILE…", type=click.Path(path_type=Path))
 @option(
     "--output",
     "-o",
-    type=OutputCase(),
+    type=CASE,
     default=CASE_FILE,
     show_default=True,
     title="Output",

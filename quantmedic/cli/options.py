@@ -10,7 +10,6 @@ import click
 from quantmedic.api.options import (
     SUSPECT,
     TAKEN,
-    CheckpointOptions,
     CollectOptions,
     DataOptions,
     MeasuringOptions,
@@ -19,13 +18,11 @@ from quantmedic.api.options import (
     ReferenceOptions,
     RuleOptions,
     SearchOptions,
-    SpreadOptions,
     TextOptions,
     ToolchainOptions,
 )
-from quantmedic.cli.groups import CONTEXT as CONTEXT
 from quantmedic.cli.groups import Decorator, OptionGroup, declared_group, option, options_of
-from quantmedic.cli.values import OutputFolder, Seconds
+from quantmedic.cli.values import FOLDER, seconds
 from quantmedic.collectors.data.preprocessing import parse_preprocessing
 
 if TYPE_CHECKING:
@@ -79,7 +76,7 @@ def _split_logs(logs: Sequence[Path]) -> dict[str, Any]:
 #: In Python, ``prove`` is the time.
 _BUDGET = option(
     "--budget",
-    type=Seconds(),
+    type=seconds,
     metavar="TIME",
     title="Proof",
     help="Time for --prove, which it implies, such as 90s or 5m. Without, every machine tries as much.",
@@ -93,7 +90,7 @@ _MEASURED: dict[str, Decorator] = {
     **options_of(ToolchainOptions, "Known from elsewhere"),
     **options_of(ProofOptions, "Proof"),
     "budget": _BUDGET,
-    **options_of(SpreadOptions, "Measuring"),
+    "cluster": options_of(CollectOptions, "Measuring", inherited=False)["cluster"],
 }
 #: All options of a measurement.
 collect_options = OptionGroup("options", lambda **parsed: CollectOptions(**_measurement_of(**parsed)), _MEASURED)
@@ -101,7 +98,7 @@ collect_options = OptionGroup("options", lambda **parsed: CollectOptions(**_meas
 DATA, TOOLCHAIN, PROOF = (tuple(options_of(kind, "")) for kind in (DataOptions, ToolchainOptions, ProofOptions))
 #: How two models are run by commands that need no more of it.
 RUNNING = ("threads", "timeout", "memory", "device")
-resume_option = options_of(CheckpointOptions, "Output")["resume"]
+resume_option = options_of(CollectOptions, "Output", inherited=False)["resume"]
 rule_options = declared_group("rules", RuleOptions, "Judging")
 
 
@@ -150,7 +147,7 @@ report_options = _report_options.replacing(
     output=option(
         "--output",
         "-o",
-        type=OutputFolder(),
+        type=FOLDER,
         default="report",
         show_default=True,
         title="Output",
@@ -201,7 +198,7 @@ def _threshold_of(texts: Sequence[str]) -> float | None:
     """The threshold of suspicion; a number alone is that, too."""
     if not texts:
         return None
-    from quantmedic.api.thresholds import rules_in_force  # loads the rules, which other commands load later
+    from quantmedic.api.rulebase import rules_in_force  # loads the rules, which other commands load later
 
     settings = [text if "=" in text or Path(text).exists() else f"{SUSPECT}={_number(text)}" for text in texts]
     return rules_in_force(RuleOptions(thresholds=settings)).thresholds[SUSPECT].value

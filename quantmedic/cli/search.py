@@ -10,7 +10,7 @@ import click
 from quantmedic.api.options import SEARCHES, TAKEN, Option, SearchOptions, What
 from quantmedic.api.search import search_models, write_layers, write_search
 from quantmedic.cli.groups import Command, declared_group
-from quantmedic.cli.options import CONTEXT, refuse_options, search_options
+from quantmedic.cli.options import refuse_options, search_options
 from quantmedic.cli.streams import print_line, print_report
 from quantmedic.cli.terminal import ascii_only, interrupted_status, progress_bars, wrote_text
 from quantmedic.cli.values import Kind
@@ -46,7 +46,7 @@ _PRINTED = {"json": search_json, "markdown": search_markdown}
 answer_options = declared_group("answer", AnswerOptions, "Output")
 
 
-@click.command(cls=Command, context_settings=CONTEXT)
+@click.command(cls=Command)
 @click.argument("kind", type=Kind(SEARCHES), metavar="KIND")
 @click.argument("models", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FLOAT [QUANT]")
 @search_options

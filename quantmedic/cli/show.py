@@ -8,15 +8,14 @@ from pathlib import Path
 import click
 
 from quantmedic.api.cases import case_path, load_case, save_case
-from quantmedic.api.inspection import inspect
-from quantmedic.api.judging import judge
+from quantmedic.api.judging import inspect, judge
 from quantmedic.api.options import Option, RuleOptions
-from quantmedic.api.thresholds import rules_in_force
+from quantmedic.api.rulebase import rules_in_force
 from quantmedic.cli.groups import Command, declared_group, option
-from quantmedic.cli.options import CONTEXT, rule_options
+from quantmedic.cli.options import rule_options
 from quantmedic.cli.streams import print_format, print_line, print_report
 from quantmedic.cli.terminal import ascii_only, size_text
-from quantmedic.cli.values import OutputCase
+from quantmedic.cli.values import CASE
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.errors import DataError, OutputError
 from quantmedic.engine.output_files import write_file
@@ -58,7 +57,7 @@ class TableOptions:
 table_options = declared_group("choice", TableOptions, "Choice")
 
 
-@click.command(cls=Command, context_settings=CONTEXT)
+@click.command(cls=Command)
 @click.argument("case", required=False, type=click.Path(path_type=Path), metavar="CASE")
 @table_options
 @option(
@@ -73,7 +72,7 @@ table_options = declared_group("choice", TableOptions, "Choice")
 )
 @option(
     "--anonymous",
-    type=OutputCase(),
+    type=CASE,
     metavar="FILE",
     title="Output",
     help="Write CASE to FILE without names, paths, texts and pictures, for others to diagnose; what it may still tell: "

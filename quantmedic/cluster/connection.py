@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from quantmedic.cluster.answers import describe_worker, sees_file, wrong_versions
+from quantmedic.cluster.units import describe_worker, sees_file, wrong_versions
 from quantmedic.collectors.measure.host import available_threads
 from quantmedic.engine.errors import DataError
 from quantmedic.engine.json_text import read_json

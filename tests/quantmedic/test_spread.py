@@ -10,7 +10,7 @@ from builders.trial_bench import quantized
 from onnx import numpy_helper
 
 import quantmedic
-from quantmedic.api.inspection import inspect
+from quantmedic.api.judging import inspect
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.diagnosis.harm import with_assumed
 from quantmedic.engine.diagnosis.prediction import predict
