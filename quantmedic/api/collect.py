@@ -1,7 +1,7 @@
 """Two models measured on data: every tensor, once."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -27,7 +27,10 @@ from quantmedic.api.opening import (
 from quantmedic.api.options import FIRST_SECONDS, CollectOptions, DataOptions, DataSource, ModelSource, ProofOptions
 from quantmedic.api.remedies import Proof, prove_remedies, require_writable_repair, simulate_remedies
 from quantmedic.api.rulebase import load_rulebase
+from quantmedic.cluster.connection import connect
 from quantmedic.cluster.jobs import THREADS
+from quantmedic.cluster.proofs import try_on_cluster
+from quantmedic.cluster.slices import measure_on_cluster
 from quantmedic.collectors.case_file.archive import read_case
 from quantmedic.collectors.data.progress import Announce, Progress, no_announcement, no_progress
 from quantmedic.collectors.measure.collect_pair import Elsewhere, Interrupted
@@ -44,7 +47,6 @@ from quantmedic.engine.input_files import missing_model
 from quantmedic.engine.output_files import require_file
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.trials.allowance import Allowance
-from quantmedic.trials.tasks import OpenElsewhere
 from quantmedic.version import VERSION
 
 #: Said of a case whose samples are all measured, but no more than that.
@@ -171,7 +173,9 @@ def prove_pair(
     extras = replace(extras, search=printed.search, settings=printed.settings)
     with models.as_deployed(), _connect_once(options) as options:
         earlier = _unfinished_case(options)
-        elsewhere = _elsewhere(float_model, quantized_model, options, progress)
+        elsewhere = None
+        if options.cluster is not None:
+            elsewhere = partial(measure_on_cluster, float_model, quantized_model, options, progress)
         case = _measure(measurement, extras, options, earlier, elsewhere)
         case = _with_simulation_of(earlier, case)
         case = printed.added_to(_with_data_options(case, options), models)
@@ -193,7 +197,10 @@ def prove_pair(
             # What is compared has to run alike: kernels of several threads may round the last bit otherwise.
             own = replace(measurement.options, threads=options.threads or THREADS)
             measurement = replace(measurement, options=own)
-        with _trying_elsewhere((float_model, quantized_model), options) as workers:
+        with ExitStack() as stack:
+            workers = None
+            if options.cluster is not None:
+                workers = stack.enter_context(try_on_cluster(options.cluster, float_model, quantized_model, options))
             return prove_remedies(
                 case, measurement, allowance, options.toolchain, first=options.first, elsewhere=workers
             )
@@ -214,35 +221,8 @@ def _connect_once(options: CollectOptions) -> Iterator[CollectOptions]:
     if options.cluster is None:
         yield options
         return
-    from quantmedic.cluster.connection import connect  # Dask is an optional package
-
     with connect(options.cluster) as client:
         yield replace(options, cluster=client)
-
-
-@contextmanager
-def _trying_elsewhere(
-    models: tuple[ModelSource, ModelSource], options: CollectOptions
-) -> Iterator[OpenElsewhere | None]:
-    """Opens the workers that carry trials out; None where this process does."""
-    if options.cluster is None:
-        yield None
-        return
-    from quantmedic.cluster.proofs import try_on_cluster  # Dask is an optional package
-
-    with try_on_cluster(options.cluster, *models, options) as opened:
-        yield opened
-
-
-def _elsewhere(
-    float_model: ModelSource, quantized_model: ModelSource, options: CollectOptions, progress: Progress
-) -> Elsewhere | None:
-    """Workers of the cluster that measure; None where this process does."""
-    if options.cluster is None:
-        return None
-    from quantmedic.cluster.slices import measure_on_cluster  # Dask is an optional package
-
-    return partial(measure_on_cluster, float_model, quantized_model, options, progress)
 
 
 def _measure(

@@ -13,6 +13,7 @@ from quantmedic.api.cases import case_path, work_folder
 from quantmedic.api.imports import read_toolchain
 from quantmedic.api.options import CollectOptions, ModelSource, TextOptions, declared_options
 from quantmedic.api.rulebase import load_rulebase
+from quantmedic.cluster.searches import compare_on_cluster
 from quantmedic.collectors.data.progress import Announce, Progress, no_announcement, no_progress
 from quantmedic.collectors.extensions import extension_for, is_recognized
 from quantmedic.collectors.measure.checkpoints import CHECKPOINTS, Checkpoints
@@ -102,8 +103,6 @@ def _measure_paths(
     _look_for_device(options, checkpoints)
     elsewhere = None
     if options.cluster is not None:
-        from quantmedic.cluster.searches import compare_on_cluster  # Dask is an optional package
-
         elsewhere = partial(compare_on_cluster, float_path, quantized_path, options.cluster, options.threads)
     paths = float_path, quantized_path
     case = checkpoints.compare(*paths, version=VERSION, threads=options.threads, progress=progress, elsewhere=elsewhere)

@@ -16,6 +16,7 @@ from quantmedic.api.notebooks import Watching, watching
 from quantmedic.api.opening import open_evaluation, open_pair, with_time_limit
 from quantmedic.api.options import SEARCHES, SUSPECT, TAKEN, ModelSource, SearchOptions, What
 from quantmedic.api.rulebase import load_rulebase
+from quantmedic.cluster.searches import run_on_cluster, simulate_on_cluster
 from quantmedic.collectors.data.progress import Progress
 from quantmedic.collectors.measure.debugger import debug, open_metrics
 from quantmedic.collectors.measure.host import threads_to_use
@@ -178,8 +179,6 @@ def _make_runs(
     """All runs, made here or by workers, as they come."""
     if options.cluster is None:
         return ((mode, unit, experiment.run(mode, unit)) for mode, unit in experiment.start.planned)
-    from quantmedic.cluster.searches import run_on_cluster  # Dask is an optional package
-
     return run_on_cluster(float_model, quantized_model, options, experiment.start)
 
 
@@ -243,8 +242,6 @@ def search_fallback(
     trial, opened = open_fallback(float_model, quantized_model, options)
     with opened.models.as_deployed(), ExitStack() as workers:
         if options.cluster is not None:
-            from quantmedic.cluster.searches import simulate_on_cluster  # Dask is an optional package
-
             trial.elsewhere = workers.enter_context(simulate_on_cluster(float_model, quantized_model, options))
         found = trial.search(lambda found: progress("evaluations", found.evaluations, None))
     base = base.for_framework(opened.models.framework)

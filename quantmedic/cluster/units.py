@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import numpy as np
-import onnxruntime
 
 from quantmedic.collectors.case_file.archive import read_case, write_case
 from quantmedic.collectors.measure.host import has_vnni, wants_exact_kernels
@@ -44,6 +43,8 @@ def run_errand(name: str, versions: dict[str, str], *arguments: Any) -> Any:
 
 def describe_worker() -> dict[str, str]:
     """What has to be the same everywhere for figures to be the same."""
+    import onnxruntime  # slow to import, and most measurements have no cluster
+
     return {
         "quantmedic": VERSION,
         "onnxruntime": onnxruntime.__version__,
