@@ -61,33 +61,25 @@ __all__ = [
     "write_search",
 ]
 
-#: The module of each public name.
-_HOMES = {
-    "Diagnosis": "api.judging",
-    "Preprocessing": "collectors.data.preprocessing",
-    "anonymize": "api.anonymity",
-    "calibration_reader": "api.repairs",
-    "check": "api.checks",
-    "collect": "api.collect",
-    "collect_failed": "api.failed",
-    "collect_static": "api.static",
-    "compare": "api.comparisons",
-    "correct_biases": "api.repairs",
-    "diagnose": "api.diagnose",
-    "fix": "api.fix",
-    "import_files": "api.imports",
-    "inspect": "api.judging",
-    "judge": "api.judging",
-    "learn_rounding": "api.repairs",
-    "load_case": "api.cases",
-    "load_rulebase": "api.rulebase",
-    "rewindable": "api.repairs",
-    "save_case": "api.cases",
-    "search": "api.search",
-    "write_comparison": "api.comparisons",
-    "write_report": "api.judging",
-    "write_search": "api.search",
+#: The public names of each module.
+_NAMES = {
+    "api.judging": ("Diagnosis", "inspect", "judge", "write_report"),
+    "collectors.data.preprocessing": ("Preprocessing",),
+    "api.anonymity": ("anonymize",),
+    "api.repairs": ("calibration_reader", "correct_biases", "learn_rounding", "rewindable"),
+    "api.checks": ("check",),
+    "api.collect": ("collect",),
+    "api.failed": ("collect_failed",),
+    "api.static": ("collect_static",),
+    "api.comparisons": ("compare", "write_comparison"),
+    "api.diagnose": ("diagnose",),
+    "api.fix": ("fix",),
+    "api.imports": ("import_files",),
+    "api.cases": ("load_case", "save_case"),
+    "api.rulebase": ("load_rulebase",),
+    "api.search": ("search", "write_search"),
 }
+_HOMES = {name: module for module, names in _NAMES.items() for name in names}
 #: What to call instead of functions of earlier versions.
 _SUCCESSORS = {
     **{kind: f"quantmedic.search({kind!r}, …)" for kind in ("sensitivity", "fallback", "calibrations", "debugger")},
