@@ -345,9 +345,7 @@ def record_pair(
     """
     if options.validation is None:
         raise DataError("outputs of what are to be recorded?", help="pass the samples with --validation")
-    models, datasets = open_pair(
-        float_model, quantized_model, {"validation": options.validation}, preprocessing=options.preprocessing
-    )
+    models, datasets = open_pair(float_model, quantized_model, options, "validation")
     if options.device is not None:
         models.run_on(options.device)
     with models.as_deployed():

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Literal, ParamSpec, TypeVar
 
 from quantmedic.api.cases import with_notice
-from quantmedic.api.options import CollectOptions, DataOptions, DataSource, ModelSource, ReferenceOptions
+from quantmedic.api.options import CollectOptions, DataOptions, ModelSource, ReferenceOptions
 from quantmedic.collectors.data.datasets import Dataset
 from quantmedic.collectors.data.functions import FUNCTION, failing_as, import_function
-from quantmedic.collectors.data.preprocessing import Preprocessing
 from quantmedic.collectors.data.progress import Announce, Progress, no_announcement, no_progress
 from quantmedic.collectors.extensions import extension_for
 from quantmedic.collectors.front_ends import front_end_of, front_end_of_pair
@@ -70,12 +69,10 @@ def open_evaluation(float_model: ModelSource, quantized_model: ModelSource, opti
         DataError: The data do not fit the model, or none were given.
         ModelError: A model cannot be read, or the two do not belong together.
     """
-    if options.evaluation is None:
+    role = options.evaluation
+    if role is None:
         raise DataError("no data was given", help="pass the evaluation data with --validation")
-    role, source = options.evaluation
-    models, datasets = open_pair(
-        float_model, quantized_model, {role: source}, preprocessing=options.preprocessing, labels=options.labels
-    )
+    models, datasets = open_pair(float_model, quantized_model, options, role)
     if options.device is not None:
         models.run_on(options.device)
     dataset = datasets[role]
@@ -88,22 +85,17 @@ def open_evaluation(float_model: ModelSource, quantized_model: ModelSource, opti
 
 
 def open_pair(
-    float_model: ModelSource,
-    quantized_model: ModelSource,
-    given: Mapping[Role, DataSource],
-    *,
-    preprocessing: Mapping[Role, Preprocessing],
-    labels: str | Path | None = None,
-    mapping: Mapping[str, str] | None = None,
+    float_model: ModelSource, quantized_model: ModelSource, options: CollectOptions, *roles: Role
 ) -> tuple[Models, dict[Role, Dataset]]:
-    """Open two models, whatever their framework, and the data that they are given.
+    """Open two models, whatever their framework, and the data that they are given, or those of some roles.
 
     Raises:
         DataError: A data set does not fit the models.
         ModelError: A model cannot be read, or the two do not belong together.
     """
     (float_model, quantized_model), notices = models_of(float_model, quantized_model)
-    data = GivenData(given, preprocessing, labels, mapping or {})
+    given = {role: source for role, source in options.sources.items() if not roles or role in roles}
+    data = GivenData(given, options.preprocessing, options.labels, options.mapping or {})
     models, datasets = front_end_of_pair(float_model, quantized_model).open(float_model, quantized_model, data)
     models.float_graph.notices.extend(notices)
     return models, datasets
@@ -239,14 +231,7 @@ def open_measurement(
     announce: Announce = no_announcement,
 ) -> tuple[Measurement, Extras]:
     """Both models, their data and what was computed elsewhere, opened as the options say."""
-    models, datasets = open_pair(
-        float_model,
-        quantized_model,
-        options.sources,
-        preprocessing=options.preprocessing,
-        labels=options.labels,
-        mapping=options.mapping,
-    )
+    models, datasets = open_pair(float_model, quantized_model, options)
     with models.as_deployed():
         metric = open_metric(options, datasets.values(), models, options.threads)
     extras = open_references(models, datasets, options, metric)

@@ -172,9 +172,9 @@ class DataOptions:
         return sources
 
     @property
-    def evaluation(self) -> tuple[Role, DataSource] | None:
+    def evaluation(self) -> Role | None:
         """The one data set of functions that read one: the evaluation data, else the calibration data."""
-        return next(reversed(self.sources.items()), None)
+        return next(reversed(self.sources), None)
 
 
 @dataclass(frozen=True)

@@ -289,15 +289,15 @@ def debug_pair(
             where=f"{SUSPECT}: {limit:g} steps",
             help="give a number from 0 on, such as --threshold 0.5; ideal rounding makes 0.29 steps",
         )
-    if options.evaluation is None:
+    role = options.evaluation
+    if role is None:
         raise DataError("no data was given", help="pass samples with --validation")
     if not options.denylists and (options.labels is not None or options.metric is not None):
         raise DataError("labels and metric judge denylists, and none was given", help="pass --denylist suspected")
-    role, source = options.evaluation
     functions = open_metrics(
         {"layer": options.layer_metrics, "pair": options.pair_metrics, "output": options.output_metrics}
     )
-    models, datasets = open_pair(float_model, quantized_model, {role: source}, preprocessing=options.preprocessing)
+    models, datasets = open_pair(float_model, quantized_model, options, role)
     record = debug(
         models,
         datasets[role],

@@ -10,6 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from quantmedic.api.opening import open_pair
+from quantmedic.api.options import CollectOptions
 from quantmedic.collectors.case_file.archive import read_case, write_case
 from quantmedic.collectors.case_file.case_arrays import arrays_of_statistics
 from quantmedic.collectors.measure.collect_pair import Interrupted, Run, collect
@@ -27,14 +28,14 @@ SAMPLES = 200
 
 def measured(validation: Any = None, mode: Any = "exact", threads: int = 1, **how: Any) -> Case:
     source = images(SAMPLES) if validation is None else validation
-    pair, datasets = open_pair(*patient(healthy=False)[0], {"validation": source}, preprocessing={})
+    pair, datasets = open_pair(*patient(healthy=False)[0], CollectOptions(validation=source))
     options = Options(mode=mode, threads=threads, batch_size=8)
     return collect(pair, datasets, options=options, version="1", **how)
 
 
 def measured_slices(numbers: tuple[int, ...], mode: Any = "exact") -> list[Case]:
     """These slices, each measured by itself, as workers of a cluster do."""
-    pair, datasets = open_pair(*patient(healthy=False)[0], {"validation": images(SAMPLES)}, preprocessing={})
+    pair, datasets = open_pair(*patient(healthy=False)[0], CollectOptions(validation=images(SAMPLES)))
     run = Run(pair, datasets, Options(mode=mode, threads=1, batch_size=8), "1", None, Extras())
     return [run.measure_slice("validation", number) for number in numbers]
 
