@@ -270,12 +270,21 @@ def _case(models: Sequence[Path], static: bool, options: CollectOptions, base: R
     if len(models) == 1:
         return load_case(models[0])
     # Slow to import, and a stored case needs neither.
-    from quantmedic.api.static import collect_static_pair
+    from quantmedic.api.static import collect_static
     from quantmedic.cli.measuring import collect_case
 
     float_model, quantized_model = models
     if static:
-        return collect_static_pair(float_model, quantized_model, options, rules=base, threads=options.threads)
+        return collect_static(
+            float_model,
+            quantized_model,
+            rules=base,
+            threads=options.threads,
+            toolchain_logs=options.toolchain_logs,
+            mct_log=options.mct_log,
+            settings_files=options.settings_files,
+            progress=False,
+        )
     return collect_case(float_model, quantized_model, options, base)
 
 

@@ -4,16 +4,16 @@ from pathlib import Path
 
 import click
 
-from quantmedic.api.cases import CASE_FILE, case_path, kept_where_there_is_room, save_case, unfinished_path
+from quantmedic.api.cases import case_path, kept_where_there_is_room, save_case, unfinished_path
 from quantmedic.api.collect import record_pair
 from quantmedic.api.options import CollectOptions, RuleOptions
 from quantmedic.api.rulebase import rules_in_force
 from quantmedic.cli.groups import Command, option
 from quantmedic.cli.measuring import collect_case, keeping_unfinished
-from quantmedic.cli.options import PROOF, collect_options, refuse_options, resume_option, rule_options
+from quantmedic.cli.options import PROOF, case_option, collect_options, refuse_options, resume_option, rule_options
 from quantmedic.cli.streams import print_line
 from quantmedic.cli.terminal import progress_bars, size_text, wrote_text
-from quantmedic.cli.values import CASE, Output
+from quantmedic.cli.values import Output
 from quantmedic.engine.output_files import remove_file
 
 #: All that is measured; nothing is proven here.
@@ -28,15 +28,7 @@ _OF_OUTPUTS = {"validation", "samples", "preprocessing", "batch_size", "threads"
 @measured_options
 @resume_option
 @rule_options.only("folders")
-@option(
-    "--output",
-    "-o",
-    type=CASE,
-    default=CASE_FILE,
-    show_default=True,
-    title="Output",
-    help="Case file, or a folder for it.",
-)
+@case_option
 @option(
     "--outputs-only",
     type=Output(".npz"),

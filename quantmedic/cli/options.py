@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from quantmedic.api.cases import CASE_FILE
 from quantmedic.api.options import (
     SUSPECT,
     TAKEN,
@@ -22,7 +23,7 @@ from quantmedic.api.options import (
     ToolchainOptions,
 )
 from quantmedic.cli.groups import Decorator, OptionGroup, declared_group, option, options_of
-from quantmedic.cli.values import FOLDER, seconds
+from quantmedic.cli.values import CASE, FOLDER, seconds
 from quantmedic.collectors.data.preprocessing import parse_preprocessing
 
 if TYPE_CHECKING:
@@ -98,6 +99,16 @@ collect_options = OptionGroup("options", lambda **parsed: CollectOptions(**_meas
 DATA, TOOLCHAIN, PROOF = (tuple(options_of(kind, "")) for kind in (DataOptions, ToolchainOptions, ProofOptions))
 #: How two models are run by commands that need no more of it.
 RUNNING = ("threads", "timeout", "memory", "device")
+#: Where a command writes a case.
+case_option = option(
+    "--output",
+    "-o",
+    type=CASE,
+    default=CASE_FILE,
+    show_default=True,
+    title="Output",
+    help="Case file, or a folder for it.",
+)
 resume_option = options_of(CollectOptions, "Output", inherited=False)["resume"]
 rule_options = declared_group("rules", RuleOptions, "Judging")
 
