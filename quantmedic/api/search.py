@@ -62,8 +62,8 @@ def search(
     """Change a network at one place after another, and measure what it gives then.
 
     Args:
-        what: ``sensitivity`` turns simulated quantizers on and off, layer by layer. ``fallback`` finds a small set of
-            layers that leave int8 so that a goal is met: in the simulated network on one half of the samples; it is
+        what: ``sensitivity`` turns simulated quantizers on and off, layer by layer. ``fallback`` finds as few layers
+            as it can that leave int8 so that a goal is met: in the simulated network on one half of the samples; it is
             checked on the other half with the quantized model itself, edited for real. ``calibrations`` builds settings
             of a toolchain, combinations of a calibration method with scales and zero points, each by running the text
             that is printed of it, and judges their models on all samples. ``debugger`` measures each quantized operator
@@ -235,7 +235,7 @@ def goal_of(options: SearchOptions, metric: str | None) -> Goal:
 def search_fallback(
     float_model: ModelSource, quantized_model: ModelSource, options: SearchOptions, progress: Progress
 ) -> FallbackRecord:
-    """A small set of layers that leave int8 so that a goal is met, checked; after Ctrl-C the best so far, unchecked."""
+    """As few layers as it finds that leave int8 to reach a goal, checked; after Ctrl-C the best set so far, unchecked."""
     check_goal(options)
     base = load_rulebase()
     check_toolchain(options.toolchain, base)
