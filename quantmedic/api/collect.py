@@ -28,9 +28,9 @@ from quantmedic.api.options import FIRST_SECONDS, CollectOptions, DataOptions, D
 from quantmedic.api.remedies import Proof, prove_remedies, require_writable_repair, simulate_remedies
 from quantmedic.api.rulebase import load_rulebase
 from quantmedic.cluster.connection import connect
-from quantmedic.cluster.jobs import THREADS
 from quantmedic.cluster.proofs import try_on_cluster
 from quantmedic.cluster.slices import measure_on_cluster
+from quantmedic.cluster.units import THREADS
 from quantmedic.collectors.case_file.archive import read_case
 from quantmedic.collectors.data.progress import Announce, Progress, no_announcement, no_progress
 from quantmedic.collectors.measure.collect_pair import Elsewhere, Interrupted

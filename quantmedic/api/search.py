@@ -235,7 +235,7 @@ def goal_of(options: SearchOptions, metric: str | None) -> Goal:
 def search_fallback(
     float_model: ModelSource, quantized_model: ModelSource, options: SearchOptions, progress: Progress
 ) -> FallbackRecord:
-    """As few layers as it finds that leave int8 to reach a goal, checked; after Ctrl-C the best set so far, unchecked."""
+    """As few layers as it finds that leave int8 to reach a goal, checked; after Ctrl-C the best so far, unchecked."""
     check_goal(options)
     base = load_rulebase()
     check_toolchain(options.toolchain, base)

@@ -3,6 +3,7 @@
 import shlex
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import click
@@ -31,11 +32,6 @@ from quantmedic.reports.sections.prescription_run import NEW_CALIBRATION, calibr
 from quantmedic.reports.terminal.fixed import calibration_lines, fixed_lines
 
 
-def announce(text: str) -> None:
-    """A line on stderr: what comes next takes long."""
-    print_line(text, err=True)
-
-
 def keeping_unfinished(options: CollectOptions, output: Path, resume: bool) -> CollectOptions:
     """Unfinished work is kept where the case is to stand, but beside a finished one, which stays until then."""
     beside = unfinished_path(output)
@@ -50,16 +46,12 @@ def _is_finished(path: Path) -> bool:
         return False
 
 
-def proving_first(options: CollectOptions, toolchain: str | None) -> CollectOptions:
-    """Options under which what leads is tried with the toolchain, unless they say what is to be proven."""
-    return replace(options, toolchain=toolchain, prove="first" if options.prove is None else options.prove)
-
-
 def collect_case(float_model: Path, quantized_model: Path, options: CollectOptions, base: RuleBase) -> Case:
     """A measured case; Ctrl-C leaves what was measured in the checkpoint, and exit code 130."""
     checkpoint = options.checkpoint
     try:
         with progress_bars() as progress:
+            announce = partial(print_line, err=True)
             return collect_pair(float_model, quantized_model, options, rules=base, progress=progress, announce=announce)
     except Interrupted as interrupt:
         if checkpoint is None:
@@ -177,7 +169,8 @@ def _diagnose(
     float_model: Path, quantized_model: Path, options: CollectOptions, judging: Judging, report: ReportOptions
 ) -> Diagnosis:
     """Collect, judge, write; then the same of the repaired model, if one was asked for."""
-    options = proving_first(options, judging.toolchain)
+    prove = "first" if options.prove is None else options.prove
+    options = replace(options, toolchain=judging.toolchain, prove=prove)
     case = collect_case(float_model, quantized_model, options, judging.base)
     with kept_where_there_is_room(case):
         diagnosis = report_case(case, judging, report)

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from quantmedic.api.options import CollectOptions, ModelSource, SearchOptions
 from quantmedic.cluster.connection import connect
-from quantmedic.cluster.jobs import describe_job
-from quantmedic.cluster.units import run_units
+from quantmedic.cluster.units import describe_job, run_units
 from quantmedic.collectors.measure.checkpoints import Found
 from quantmedic.engine.contract.searches import Mode, Outcome, SensitivityRecord
 from quantmedic.engine.diagnosis.smallest_set import Units
