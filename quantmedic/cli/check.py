@@ -291,20 +291,12 @@ def _case(models: Sequence[Path], static: bool, options: CollectOptions, base: R
 def _show(diagnosis: Diagnosis, report: ReportOptions, base: RuleBase) -> None:
     """Causes as warnings, and the verdict or one format."""
     print_warnings(diagnosis)
-    match report.printed_format:
-        case "json":
-            print_format(render_json(diagnosis))
-        case "markdown":
-            print_format(_comment(diagnosis))
-        case "metrics":
-            print_format(render_metrics(diagnosis))
-        case "junit":
-            print_format(render_junit(diagnosis))
-        case "sarif":
-            print_format(render_sarif(diagnosis, load_manuals(base)))
-        case _:
-            text = render_check(diagnosis, verbosity=report.verbosity, color=with_color(), ascii_only=ascii_only())
-            print_report(text)
+    if report.printed_format == "text":
+        print_report(render_check(diagnosis, verbosity=report.verbosity, color=with_color(), ascii_only=ascii_only()))
+    elif report.printed_format == "sarif":
+        print_format(render_sarif(diagnosis, load_manuals(base)))
+    else:
+        print_format(_PRINTED[report.printed_format](diagnosis))
 
 
 def _comment(diagnosis: Diagnosis) -> str:
@@ -312,6 +304,10 @@ def _comment(diagnosis: Diagnosis) -> str:
     from quantmedic.reports.machines.comment import render_comment
 
     return render_comment(diagnosis)
+
+
+#: What is printed beside text and SARIF.
+_PRINTED = {"json": render_json, "markdown": _comment, "metrics": render_metrics, "junit": render_junit}
 
 
 def _show_on_github(diagnosis: Diagnosis) -> None:
