@@ -8,7 +8,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from quantmedic.api.cases import is_case, load_case
-from quantmedic.api.judging import Diagnosis, inspect_under, judge
+from quantmedic.api.judging import Diagnosis, inspect, judge
 from quantmedic.api.rulebase import load_rulebase
 from quantmedic.engine.case.records import STATIC, Case
 from quantmedic.engine.diagnosis.inspection import Inspection
@@ -66,7 +66,7 @@ def check(
     """
     file = policy if isinstance(policy, PolicyFile) else load_policy(Path(policy)) if policy else PolicyFile()
     base = rules or rules_of(file)
-    opened = _inspect(case, base)
+    opened = inspect(case, base)
     diagnosis = judge(opened, base, previous=previous, toolchain=toolchain)
     known = baseline if isinstance(baseline, OpenBaseline) else open_baseline(baseline, file, base)
     shown = relative(file.path) if file.path is not None else None
@@ -136,7 +136,7 @@ def open_baseline(source: Case | str | Path | None, policy: PolicyFile, base: Ru
 
 def case_baseline(case: Case | Inspection | str | Path, rules: RuleBase | None = None) -> Baseline:
     """All findings of a case, as ``check --write-baseline`` keeps them."""
-    opened = _inspect(case, rules or load_rulebase())
+    opened = inspect(case, rules)
     return baseline_of(opened.facts, evaluate(opened.base, opened.facts))
 
 
@@ -194,7 +194,7 @@ class Pruned:
 
 def prune(baseline: Baseline, case: Case | str | Path, rules: RuleBase | None = None) -> Pruned:
     """Remove findings that a case no longer has; those that it could not judge stay, and nothing is added."""
-    opened = _inspect(case, rules or load_rulebase())
+    opened = inspect(case, rules)
     renamed = baseline.renamer_for(opened.facts.layers)
     gone, not_judged = gone_findings(baseline, renamed, evaluate(opened.base, opened.facts))
     return Pruned(baseline.without(gone), len(gone), len(not_judged))
@@ -207,7 +207,3 @@ def relative(path: Path) -> str:
         return absolute.relative_to(here).as_posix()
     above = here.is_relative_to(absolute.parent)
     return "../" * len(here.relative_to(absolute.parent).parts) + path.name if above else path.name
-
-
-def _inspect(case: Case | Inspection | str | Path, base: RuleBase) -> Inspection:
-    return inspect_under(load_case(case) if isinstance(case, str | Path) else case, base)

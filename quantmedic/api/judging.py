@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 from pydantic import PrivateAttr
 
-from quantmedic.api.cases import CASE_FILE, save_case
+from quantmedic.api.cases import CASE_FILE, load_case, save_case
 from quantmedic.api.rulebase import load_manuals, load_rulebase
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.contract import diagnosis as contract
@@ -38,17 +38,18 @@ FORMATS = ("html", "markdown", "json")
 FIRST_COLUMNS = ("name", "op_type", "validation.accumulated.sqnr_db", "degraded", "findings", "bits", "weight_bits")
 
 
-def inspect(case: Case, rules: RuleBase | None = None) -> Inspection:
-    """A case opened for looking: facts of every layer, distributions, channels, the graph."""
+def inspect(case: Case | Inspection | str | Path, rules: RuleBase | None = None) -> Inspection:
+    """A case, or its file, opened for looking: facts of every layer, distributions, channels, the graph.
+
+    One that is open stays as it is, unless under other rules: facts depend on their thresholds.
+    """
     base = rules or load_rulebase()
+    if isinstance(case, Inspection):
+        if case.base is base:
+            return case
+        case = case.case
+    case = load_case(case) if isinstance(case, str | Path) else case
     return Inspection(case, derive(case, base), base)
-
-
-def inspect_under(case: Case | Inspection, base: RuleBase) -> Inspection:
-    """The case opened under these rules, whose thresholds its facts depend on."""
-    if isinstance(case, Case):
-        return inspect(case, base)
-    return case if case.base is base else inspect(case.case, base)
 
 
 class _Source:
@@ -162,7 +163,7 @@ def write_report(
     from quantmedic.reports.write import write_report as _write
 
     target, base = Path(folder), rules or load_rulebase()
-    opened = inspect_under(case, base) if case is not None else None
+    opened = inspect(case, base) if case is not None else None
     written = [(file.path, file.size) for file in _write(diagnosis, load_manuals(base), target, formats, opened)]
     if opened is not None:
         save_case(opened.case, target / CASE_FILE)
@@ -191,7 +192,7 @@ def judge(
     """
     base = rules or load_rulebase()
     check_toolchain(toolchain, base)
-    opened = inspect_under(case, base)
+    opened = inspect(case, base)
     case, facts = opened.case, opened.facts
     base = base.for_framework(facts.model.framework)
     earlier = None

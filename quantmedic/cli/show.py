@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from quantmedic.api.cases import case_path, load_case, save_case
+from quantmedic.api.cases import case_path, save_case
 from quantmedic.api.judging import inspect, judge
 from quantmedic.api.options import Option, RuleOptions
 from quantmedic.api.rulebase import rules_in_force
@@ -113,7 +113,7 @@ def show(
     data_sets, loss_budget = (choice.table == name for name in ("data-sets", "loss-budget"))
     if csv_file is not None and (layer is not None or data_sets):
         raise click.UsageError("--csv writes the table of layers, or the budget; not one layer, nor the data sets")
-    inspection = inspect(load_case(case), rules_in_force(rules))
+    inspection = inspect(case, rules_in_force(rules))
     if loss_budget:
         _show_budget(judge(inspection, inspection.base), csv_file)
         return
