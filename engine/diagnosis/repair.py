@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import assert_never
 
 import numpy as np
@@ -92,7 +91,7 @@ def facts_after(case: Case, facts: CaseFacts, base: RuleBase, change: Change, ou
     tensors = _regridded_tensors(case, facts, change.grids)
     operators = _changed_operators(case.record.operators, change)
     left = _without_changed(case.record.loss_budget, change)
-    altered = replace(case, record=case.record.model_copy(update={"operators": operators, "loss_budget": left}))
+    altered = case.with_record(operators=operators, loss_budget=left)
     after = assemble(altered, base, tensors, _with_new_clipping(case, facts, tensors))
     return after.model_copy(update={"model": _with_outcome(after.model, facts.model, base, outcome)})
 

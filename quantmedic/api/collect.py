@@ -251,7 +251,7 @@ def _with_simulation_of(earlier: Case | None, case: Case) -> Case:
     if earlier is None or earlier.record.simulation is None:
         return case
     known = {name: getattr(earlier.record, name) for name in ("simulation", "loss_budget")}
-    return replace(case, record=case.record.model_copy(update=known))
+    return case.with_record(**known)
 
 
 def _unfinished_case(saving: CollectOptions) -> Case | None:
@@ -260,7 +260,7 @@ def _unfinished_case(saving: CollectOptions) -> Case | None:
         return None
     case = read_case(case_path(saving.checkpoint))
     notices = tuple(notice for notice in case.record.notices if notice != _NOT_TRIED)
-    return replace(case, record=case.record.model_copy(update={"notices": notices}))
+    return case.with_record(notices=notices)
 
 
 def _save_checkpoint(case: Case, saving: CollectOptions) -> None:
@@ -292,7 +292,7 @@ def _with_data_options(case: Case, options: DataOptions) -> Case:
     }
     run = {**case.record.run, "preprocessing": {role: given for role, given in declared.items() if given}}
     run["metric_by_default"] = case.record.metric is not None and options.metric is None
-    case = replace(case, record=case.record.model_copy(update={"run": run}))
+    case = case.with_record(run=run)
     if shared := _calibrating_samples(case):
         case = with_notice(case, CALIBRATING.format(shared, case.record.datasets["validation"].seen))
     is_said = any(notice.startswith(UNUSED_BOXES) for notice in case.record.notices)
@@ -320,11 +320,10 @@ def _with_latency(case: Case, measurement: Measurement) -> Case:
         return with_notice(case, f"latency was not measured: {error.message}")
     times = latency.times or {}
     record = case.record
-    changes = {
-        "model": record.model.model_copy(update={**latency.facts, "kernels": latency.kernels}),
-        "operators": tuple(op.model_copy(update={"time_ms": times.get(op.index)}) for op in record.operators),
-    }
-    return replace(case, record=record.model_copy(update=changes))
+    return case.with_record(
+        model=record.model.model_copy(update={**latency.facts, "kernels": latency.kernels}),
+        operators=tuple(op.model_copy(update={"time_ms": times.get(op.index)}) for op in record.operators),
+    )
 
 
 @with_time_limit

@@ -1,7 +1,6 @@
 """Files, logs and settings of toolchains, as a case of their own or as part of one that was measured."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -76,8 +75,7 @@ class ToolchainFiles(NamedTuple):
     def added_to(self, case: Case, models: Models | None = None) -> Case:
         """The case with that; ``models`` are those of the case, if open."""
         told = {name: facts for name in ("search", "settings") if (facts := getattr(self, name)) is not None}
-        model = case.record.model.model_copy(update=told)
-        case = replace(case, record=case.record.model_copy(update={"model": model}))
+        case = case.with_record(model=case.record.model.model_copy(update=told))
         case = _with_files(case, self.sources, models)
         return case if self.notice is None else with_notice(case, self.notice)
 

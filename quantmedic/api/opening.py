@@ -328,7 +328,7 @@ def with_device_tensors(case: Case, measurement: Measurement, compare: CompareDu
         limit=options.samples,
         threads=options.threads,
     )
-    return with_notice(replace(case, record=case.record.model_copy(update={"device": record})), *notices)
+    return with_notice(case.with_record(device=record), *notices)
 
 
 def _expected_metric(

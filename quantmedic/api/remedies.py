@@ -109,7 +109,7 @@ def simulate_remedies(case: Case, measurement: Measurement) -> Case:
     except QuantmedicError as error:
         return with_notice(case, f"what remedies recover was not simulated: {error.message}")
     runs = runs.model_copy(update={"runs": {**probes, **runs.runs}})
-    return replace(case, record=case.record.model_copy(update={"simulation": runs}))
+    return case.with_record(simulation=runs)
 
 
 def _few_noisy_samples(record: SimulationRecord, numbers: Sequence[int] | None) -> list[str]:
@@ -164,7 +164,7 @@ def _with_budget(
         progress=lambda done, total: measurement.progress("loss budget", done, total),
         brief=_is_brief(facts, measurement.base),
     )
-    case = replace(case, record=case.record.model_copy(update={"loss_budget": budget}))
+    case = case.with_record(loss_budget=budget)
     return with_notice(case, *notices[known:])
 
 
@@ -233,7 +233,7 @@ def prove_remedies(
         reason = "; ".join([error.message, *error.where, *([error.help] if error.help else [])])
         return Proof(with_notice(case, f"no remedy was tried: {reason}"))
     record = proven.record if reason is None else proven.record.model_copy(update={"unexecuted": reason})
-    return Proof(with_notice(_with_proof(case, record), *copies.notices), proven.fix)
+    return Proof(with_notice(case.with_record(proof=record), *copies.notices), proven.fix)
 
 
 def _to_try(opened: Inspection, judged: Diagnosis, base: RuleBase) -> tuple[list[Suspect], Sequence[Repair]]:
@@ -281,14 +281,10 @@ def _execution_of(
 ) -> Execute:
     def execute(trials: Trials, record: ProofRecord) -> Executed:
         # Facts are those of before the trials: these add none.
-        judged = judge(replace(opened, case=_with_proof(opened.case, record)), base, toolchain=toolchain)
+        judged = judge(replace(opened, case=opened.case.with_record(proof=record)), base, toolchain=toolchain)
         return workshop.execute(trials, judged, FIRST_RUNS if first else None)
 
     return execute
-
-
-def _with_proof(case: Case, record: ProofRecord) -> Case:
-    return replace(case, record=case.record.model_copy(update={"proof": record}))
 
 
 def _suspects(case: Case, facts: CaseFacts, base: RuleBase) -> list[Suspect]:

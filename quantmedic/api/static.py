@@ -1,7 +1,6 @@
 """Two models without data: facts from weights, graph, quantization parameters and options, in seconds."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from quantmedic.api.imports import read_toolchain
@@ -55,8 +54,7 @@ def collect_static(
     with watching(progress) as told:
         if len(paths) == 2 and any(map(is_checkpoint_path, paths)):
             found = compare_checkpoints(paths[0], paths[1], threads, told)
-            run = {**found.record.run, "mode": STATIC}
-            return printed.added_to(replace(found, record=found.record.model_copy(update={"run": run})))
+            return printed.added_to(found.with_record(run={**found.record.run, "mode": STATIC}))
         told("static", 0, None)
         models = open_files(float_model, quantized_model)
         return printed.added_to(case_of_files(models, version=VERSION, threads=threads), models)
