@@ -19,11 +19,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from quantmedic.api.collect import collect_pair
-from quantmedic.api.judging import inspect, judge, write_report
+from quantmedic.api.judging import Diagnosis, inspect, judge
 from quantmedic.api.options import CollectOptions
 from quantmedic.api.rulebase import load_rulebase, translate
 from quantmedic.engine.case.facts import CaseFacts
-from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.diagnosis.inspection import Inspection
 from quantmedic.engine.errors import OutputError, QuantmedicError
 from quantmedic.engine.output_files import require_folder, write_file
@@ -229,7 +228,7 @@ class Results:
             kinds: Class of a layer by its name in the quantized model.
             skipped: So many layers are degraded that no cause is judged.
         """
-        write_report(self.diagnosis, self.folder, rules=self.opened.base, case=self.opened)
+        self.diagnosis.save(self.folder)
         collected: Report = {
             **{f"output_similarity_metrics_{suffix}": dict(own.output) for suffix, own in self.found.items()},
             **{f"intermediate_similarity_metrics_{suffix}": dict(own.layers) for suffix, own in self.found.items()},
