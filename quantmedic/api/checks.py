@@ -1,6 +1,5 @@
 """The gate as a function: a policy applied to a case, its baseline read, written and pruned."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -95,9 +94,9 @@ def policy_in_force(config: Path | None) -> PolicyFile:
     return load_policy(path) if path is not None else PolicyFile()
 
 
-def rules_of(policy: PolicyFile, folders: Sequence[str | Path] = ()) -> RuleBase:
-    """The built-in rules with those of the policy's and other folders, as the policy chooses and bounds them."""
-    return apply_policy(load_rulebase([*policy_folders(policy), *folders]), policy)
+def rules_of(policy: PolicyFile) -> RuleBase:
+    """The built-in rules with those of the policy's folders, as the policy chooses and bounds them."""
+    return apply_policy(load_rulebase(policy_folders(policy)), policy)
 
 
 @dataclass(frozen=True)

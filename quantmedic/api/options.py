@@ -62,7 +62,7 @@ class Option:
         help: What it does, in one or two sentences.
         flags: How it is typed, separated by blanks; by default ``--`` and the name of the field.
         takes: What stands for its value in the help, such as FILE; by default what the type of the field says.
-        kind: How a text becomes its value where the type does not say it: a key of ``quantmedic.cli.options.KINDS``.
+        kind: How a text becomes its value where the type does not say it: a key of ``quantmedic.cli.values.KINDS``.
         daily: ``--help`` shows it; others are in ``--help-all``.
         python: What the docstring says, where Python takes other values than the command line.
         instead: Why language models do not take it; empty where they do.

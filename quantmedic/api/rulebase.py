@@ -141,17 +141,13 @@ def apply_thresholds(base: RuleBase, options: Sequence[str]) -> RuleBase:
     )
 
 
-def rules_in_force(options: RuleOptions, load: Callable[[Sequence[str | Path]], RuleBase] = load_rulebase) -> RuleBase:
-    """The rules that a run judges by.
-
-    Args:
-        options: The user's rules and thresholds, and which rules are judged.
-        load: Gives the rules of the user's folders and those beside them; the built-in ones by default.
+def rules_in_force(options: RuleOptions) -> RuleBase:
+    """The rules that a run judges by: the user's and thresholds beside ours, and which of them are judged.
 
     Raises:
         RuleError: A rule cannot be used, a threshold is unknown, or nothing has a name that was selected or ignored.
     """
-    base = apply_thresholds(load(options.folders), options.thresholds)
+    base = apply_thresholds(load_rulebase(options.folders), options.thresholds)
     return base.choose(options.select, options.ignore)
 
 
