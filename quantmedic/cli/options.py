@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.types import FuncParamType
 
 from quantmedic.api.cases import CASE_FILE
 from quantmedic.api.options import (
@@ -77,7 +78,7 @@ def _split_logs(logs: Sequence[Path]) -> dict[str, Any]:
 #: In Python, ``prove`` is the time.
 _BUDGET = option(
     "--budget",
-    type=seconds,
+    type=FuncParamType(seconds),
     metavar="TIME",
     title="Proof",
     help="Time for --prove, which it implies, such as 90s or 5m. Without, every machine tries as much.",

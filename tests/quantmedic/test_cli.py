@@ -12,6 +12,7 @@ from click.shell_completion import BashComplete
 from click.testing import CliRunner
 
 from quantmedic.api.explain import _short_fact, explanation
+from quantmedic.cli.main import COMMANDS as TABLE
 from quantmedic.cli.main import cli, exit_code
 from quantmedic.cli.successors import COMMANDS as REMOVED
 from quantmedic.cli.successors import MEANT, OPTIONS
@@ -19,7 +20,7 @@ from quantmedic.demo import patient
 from quantmedic.engine.case.facts import fact_paths
 from quantmedic.engine.errors import QuantmedicError
 
-COMMANDS = sorted(cli.table)  # type: ignore[attr-defined]
+COMMANDS = sorted(TABLE)
 
 
 def run(*arguments: str, cwd: Path | None = None):
