@@ -136,7 +136,7 @@ def xquant_report_troubleshoot_pytorch_experimental(
         )
         case = collect_pair(float_model, quantized_model, options, rules=base)
         opened = inspect(case, base)
-        diagnosis = judge(opened, base, toolchain="mct" if "mct_quantizers" in sys.modules else None)
+        diagnosis = judge(opened, toolchain="mct" if "mct_quantizers" in sys.modules else None)
         found = {suffix: words.similarity(diagnosis, role) for suffix, role in words.SETS.items()}
         pairs, sets = (float_model, quantized_model), {"repr": repr_dataset, "val": validation_dataset}
         found, skipped = _with_own_measures(found, opened.facts, pairs, sets, xquant_config)

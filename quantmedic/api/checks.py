@@ -66,7 +66,7 @@ def check(
     file = policy if isinstance(policy, PolicyFile) else load_policy(Path(policy)) if policy else PolicyFile()
     base = rules or rules_of(file)
     opened = inspect(case, base)
-    diagnosis = judge(opened, base, previous=previous, toolchain=toolchain)
+    diagnosis = judge(opened, previous=previous, toolchain=toolchain)
     known = baseline if isinstance(baseline, OpenBaseline) else open_baseline(baseline, file, base)
     shown = relative(file.path) if file.path is not None else None
     given = Circumstances(

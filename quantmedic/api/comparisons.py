@@ -57,4 +57,4 @@ def write_comparison(
 
 def _judge(case: Case | str | Path, base: RuleBase) -> Judged:
     opened = inspect(case, base)
-    return Judged(opened.case, opened.facts, judge(opened, base))
+    return Judged(opened.case, opened.facts, judge(opened))

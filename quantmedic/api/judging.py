@@ -41,14 +41,13 @@ FIRST_COLUMNS = ("name", "op_type", "validation.accumulated.sqnr_db", "degraded"
 def inspect(case: Case | Inspection | str | Path, rules: RuleBase | None = None) -> Inspection:
     """A case, or its file, opened for looking: facts of every layer, distributions, channels, the graph.
 
-    One that is open stays as it is, unless under other rules: facts depend on their thresholds.
+    One that is open stays as it is, unless other rules are given: facts depend on their thresholds.
     """
-    base = rules or load_rulebase()
     if isinstance(case, Inspection):
-        if case.base is base:
+        if rules is None or case.base is rules:
             return case
         case = case.case
-    case = load_case(case) if isinstance(case, str | Path) else case
+    case, base = load_case(case) if isinstance(case, str | Path) else case, rules or load_rulebase()
     return Inspection(case, derive(case, base), base)
 
 
@@ -182,7 +181,7 @@ def judge(
 
     Args:
         case: What was measured; opened by ``inspect``, its facts are not derived once more.
-        rules: Rules and thresholds; the built-in ones by default.
+        rules: Rules and thresholds; by default those that the case was opened under, else the built-in ones.
         previous: The case before a remedy was applied, of the same float model.
         toolchain: See ``diagnose``.
 
@@ -190,11 +189,10 @@ def judge(
         CaseError: The previous case is of another float model.
         RuleError: No toolchain has that name.
     """
-    base = rules or load_rulebase()
-    check_toolchain(toolchain, base)
-    opened = inspect(case, base)
+    opened = inspect(case, rules)
+    check_toolchain(toolchain, opened.base)
     case, facts = opened.case, opened.facts
-    base = base.for_framework(facts.model.framework)
+    base = opened.base.for_framework(facts.model.framework)
     earlier = None
     if previous is not None:
         refuse_other_float(previous.record, case.record)

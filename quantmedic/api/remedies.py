@@ -193,12 +193,11 @@ def prove_remedies(
     Raises:
         ElsewhereError: One of them cannot work.
     """
-    base = measurement.base
-    opened = inspect(case, base)
+    opened = inspect(case, measurement.base)
     facts = opened.facts
     if not facts.model.harmed and first and case.record.loss_budget is None and case.record.simulation is None:
         return Proof(case)
-    judged = judge(opened, base, toolchain=toolchain)
+    judged = judge(opened, toolchain=toolchain)
     if first and not facts.model.harmed and judged.verdict != "undecided":
         return Proof(case)
     if not facts.model.harmed and judged.verdict not in ("degraded", "undecided"):
@@ -207,7 +206,7 @@ def prove_remedies(
         return Proof(with_notice(case, f"no remedy was tried: {why}"))
     if judged.undecided is not None and judged.undecided.doubt is not None:
         return Proof(with_notice(case, f"no remedy was tried: {judged.undecided.doubt}"))
-    suspects, pair = _to_try(opened, judged, base)
+    suspects, pair = _to_try(opened, judged)
     try:
         copies = measurement.models.editable()
         workshop, reason = _open_workshop(measurement, judged)
@@ -219,7 +218,7 @@ def prove_remedies(
             suspects,
             allowance=allowance,
             progress=measurement.progress,
-            execute=_execution_of(opened, workshop, base, toolchain, first) if workshop is not None else None,
+            execute=_execution_of(opened, workshop, toolchain, first) if workshop is not None else None,
             first=first,
             pair=pair,
             everywhere=_healing_everywhere(judged),
@@ -236,9 +235,9 @@ def prove_remedies(
     return Proof(with_notice(case.with_record(proof=record), *copies.notices), proven.fix)
 
 
-def _to_try(opened: Inspection, judged: Diagnosis, base: RuleBase) -> tuple[list[Suspect], Sequence[Repair]]:
+def _to_try(opened: Inspection, judged: Diagnosis) -> tuple[list[Suspect], Sequence[Repair]]:
     """Suspects of the causes that stand, in their order, and the repairs that are needed together, if some are."""
-    case, facts = opened.case, opened.facts
+    case, facts, base = opened.case, opened.facts, opened.base
     ranked = [cause.cause for cause in judged.causes]
     found = settle(_suspects(case, facts, base), case.record.simulation, base)
     suspects = [suspect for suspect in found if suspect.cause in ranked]
@@ -276,12 +275,10 @@ def _open_workshop(measurement: Measurement, judged: Diagnosis) -> tuple[Worksho
     return Workshop(base, load_rulebase().for_framework(framework), toolchain, executor), None
 
 
-def _execution_of(
-    opened: Inspection, workshop: Workshop, base: RuleBase, toolchain: str | None, first: bool
-) -> Execute:
+def _execution_of(opened: Inspection, workshop: Workshop, toolchain: str | None, first: bool) -> Execute:
     def execute(trials: Trials, record: ProofRecord) -> Executed:
         # Facts are those of before the trials: these add none.
-        judged = judge(replace(opened, case=opened.case.with_record(proof=record)), base, toolchain=toolchain)
+        judged = judge(replace(opened, case=opened.case.with_record(proof=record)), toolchain=toolchain)
         return workshop.execute(trials, judged, FIRST_RUNS if first else None)
 
     return execute

@@ -265,10 +265,10 @@ def _with_prescription(
 ) -> FallbackRecord:
     """The record with the set in the toolchain's own form, the settings of the quantized model kept."""
     opened = inspect(case, base)
-    diagnosis = judge(opened, base, toolchain=asked)
+    diagnosis = judge(opened, toolchain=asked)
     chosen = diagnosis.toolchain
     if chosen is not None and chosen.name is None and opened.facts.model.framework == "onnx":
-        diagnosis = judge(opened, base, toolchain="onnxruntime")
+        diagnosis = judge(opened, toolchain="onnxruntime")
         chosen = Chosen(name="onnxruntime", title="ONNX Runtime", how="the model does not show its toolchain")
     toolchain = next((each for each in base.toolchains if chosen is not None and each.name == chosen.name), None)
     advice = advise_on(base.remedies[IN_FLOAT], places, opened.facts)

@@ -45,7 +45,7 @@ def report_case(case: Case, judging: Judging, report: ReportOptions) -> Diagnosi
     """Judge a case, print the diagnosis, write the report."""
     assert report.output is not None
     opened = inspect(case, judging.base)
-    diagnosis = judge(opened, judging.base, previous=judging.previous, toolchain=judging.toolchain)
+    diagnosis = judge(opened, previous=judging.previous, toolchain=judging.toolchain)
     formats = [*(report.formats or DEFAULT_FORMATS), *(["html"] if report.open_page else [])]
     _print(diagnosis, report)  # first: whatever happens to the files, the verdict is seen
     files = write_report(diagnosis, report.output, formats=formats, rules=judging.base, case=opened)

@@ -115,7 +115,7 @@ def show(
         raise click.UsageError("--csv writes the table of layers, or the budget; not one layer, nor the data sets")
     inspection = inspect(case, rules_in_force(rules))
     if loss_budget:
-        _show_budget(judge(inspection, inspection.base), csv_file)
+        _show_budget(judge(inspection), csv_file)
         return
     if layer is not None or data_sets:
         plain_text = ascii_only()
