@@ -104,7 +104,7 @@ def _list_options() -> Iterator[tuple[str, str, object]]:
     """Each option of a measurement without its dashes, its parameter, and the type of that."""
     defaults = {each.name: each.default for each in fields(CollectOptions)}
     for name, option in declared_options(CollectOptions).items():
-        for flag in option.flags.split() or [f"--{name.replace('_', '-')}"]:
+        for flag in option.typed_as(name):
             yield flag.removeprefix("--"), name, defaults[name]
 
 

@@ -150,7 +150,7 @@ def refuse_texts(float_model: ModelSource, quantized_model: ModelSource, options
         DataError: There are some.
     """
     own = declared_options(TextOptions)
-    given = [f"--{name.replace('_', '-')}" for name in _given_options(options) if name in own]
+    given = [own[name].typed_as(name)[0] for name in _given_options(options) if name in own]
     if given:
         raise DataError(
             f"{' and '.join(given)} {'is' if len(given) == 1 else 'are'} for language models",
@@ -167,22 +167,16 @@ def _name_or_missing(model: ModelSource) -> str:
 
 
 def _refuse_others(options: CollectOptions) -> None:
-    instead = dict(_instead_of(options))
-    if not instead:
-        return
-    raise DataError(
-        f"language models do not take {', '.join(instead)}",
-        where=[f"{flag}: {why}" for flag, why in instead.items()],
-        help="leave them out" if len(instead) > 1 else "leave it out",
-    )
-
-
-def _instead_of(options: CollectOptions) -> Iterator[tuple[str, str]]:
-    """The options that are given and mean nothing to language models, and what stands in their place."""
-    declared, given = declared_options(CollectOptions), set(_given_options(options))
-    for name, option in declared.items():
-        if option.instead and name in given:
-            yield (option.flags.split() or [f"--{name.replace('_', '-')}"])[0], option.instead
+    """Refuse options that mean nothing to language models, and say what stands in their place."""
+    given = set(_given_options(options))
+    refused = {name: own for name, own in declared_options(CollectOptions).items() if own.instead and name in given}
+    instead = {own.typed_as(name)[0]: own.instead for name, own in refused.items()}
+    if instead:
+        raise DataError(
+            f"language models do not take {', '.join(instead)}",
+            where=[f"{flag}: {why}" for flag, why in instead.items()],
+            help="leave them out" if len(instead) > 1 else "leave it out",
+        )
 
 
 def _given_options(options: CollectOptions) -> Iterator[str]:

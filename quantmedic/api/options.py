@@ -80,6 +80,10 @@ class Option:
     of_failure: bool = False
     typed: bool = True
 
+    def typed_as(self, name: str) -> list[str]:
+        """How the option of a field is typed, the main way first."""
+        return self.flags.split() or [f"--{name.replace('_', '-')}"]
+
     def field(self, default: object = None) -> Any:
         """A field of a group that is offered so; ``dict`` as its default makes an empty one."""
         own = {"option": self}

@@ -202,7 +202,7 @@ def _last_type(kind: object) -> object:
 
 def _option_of(name: str, kind: object, default: object, declared: Option, title: str) -> Decorator:
     """One option as its field declares it."""
-    flags = declared.flags.split() or [f"--{name.replace('_', '-')}"]
+    flags = declared.typed_as(name)
     if default is True or declared.kind == "switch":
         flags = [f"{flags[0]}/--no-{flags[0].removeprefix('--')}"]
     takes = declared.takes or ("N" if kind is int else None)
