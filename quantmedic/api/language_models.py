@@ -88,46 +88,25 @@ def collect_language_pair(
         require_file(case_path(options.checkpoint))
     printed = read_toolchain(options, rules or load_rulebase())
     paths = Path(str(float_model)), Path(str(quantized_model))
-    return printed.added_to(_measure_paths(*paths, options, progress, announce))
-
-
-def _measure_paths(
-    float_path: Path,
-    quantized_path: Path,
-    options: CollectOptions,
-    progress: Progress,
-    announce: Announce = no_announcement,
-) -> Case:
-    """Weights compared, and both models run on the texts where some are given."""
-    checkpoints = extension_for(CHECKPOINTS, quantized_path, str(quantized_path))
+    checkpoints = extension_for(CHECKPOINTS, paths[1], str(paths[1]))
     _look_for_device(options, checkpoints)
     elsewhere = None
     if options.cluster is not None:
-        elsewhere = partial(compare_on_cluster, float_path, quantized_path, options.cluster, options.threads)
-    paths = float_path, quantized_path
+        elsewhere = partial(compare_on_cluster, *paths, options.cluster, options.threads)
     case = checkpoints.compare(*paths, version=VERSION, threads=options.threads, progress=progress, elsewhere=elsewhere)
-    if options.tokens is None:
-        return case
-    return checkpoints.run_on_texts(
-        case,
-        paths,
-        options.tokens,
-        length=options.text_length,
-        threads=options.threads,
-        device=options.device,
-        unfinished=None if options.checkpoint is None else work_folder(case_path(options.checkpoint)),
-        progress=progress,
-        announce=announce,
-    )
-
-
-def compare_checkpoints(float_path: Path, quantized_path: Path, threads: int | None, progress: Progress) -> Case:
-    """The weights of two checkpoints, compared by this machine.
-
-    Raises:
-        QuantmedicError: A checkpoint cannot be read, or they do not belong together.
-    """
-    return _measure_paths(float_path, quantized_path, CollectOptions(threads=threads), progress)
+    if options.tokens is not None:
+        case = checkpoints.run_on_texts(
+            case,
+            paths,
+            options.tokens,
+            length=options.text_length,
+            threads=options.threads,
+            device=options.device,
+            unfinished=None if options.checkpoint is None else work_folder(case_path(options.checkpoint)),
+            progress=progress,
+            announce=announce,
+        )
+    return printed.added_to(case)
 
 
 def _look_for_device(options: CollectOptions, checkpoints: Checkpoints) -> None:

@@ -4,11 +4,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from quantmedic.api.imports import read_toolchain
-from quantmedic.api.language_models import compare_checkpoints, is_checkpoint_path
+from quantmedic.api.language_models import is_checkpoint_path
 from quantmedic.api.notebooks import Watching, watching
 from quantmedic.api.opening import open_files
 from quantmedic.api.options import ModelSource, ToolchainOptions
 from quantmedic.api.rulebase import load_rulebase
+from quantmedic.collectors.extensions import extension_for
+from quantmedic.collectors.measure.checkpoints import CHECKPOINTS
 from quantmedic.collectors.measure.static import case_of_files
 from quantmedic.engine.case.records import STATIC, Case
 from quantmedic.engine.rules.rulebase import RuleBase
@@ -53,7 +55,8 @@ def collect_static(
     paths = [Path(model) for model in (float_model, quantized_model) if isinstance(model, str | Path)]
     with watching(progress) as told:
         if len(paths) == 2 and any(map(is_checkpoint_path, paths)):
-            found = compare_checkpoints(paths[0], paths[1], threads, told)
+            checkpoints = extension_for(CHECKPOINTS, paths[1], str(paths[1]))
+            found = checkpoints.compare(*paths, version=VERSION, threads=threads, progress=told)
             return printed.added_to(found.with_record(run={**found.record.run, "mode": STATIC}))
         told("static", 0, None)
         models = open_files(float_model, quantized_model)
