@@ -79,7 +79,7 @@ REPORT_STEPS = (
     ("templating", "sections", "manual"),
     ("context",),
     ("machines", "page", "terminal"),
-    ("files", "search_formats", "write", "xquant"),
+    ("comparison_formats", "search_formats", "write", "xquant"),
 )
 FOLDERS = {"quantmedic", *MAY_IMPORT}
 #: Folders with Python that is not installed.

@@ -8,7 +8,7 @@ from quantmedic.api.rulebase import load_rulebase
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.engine.versus.side_by_side import ComparisonReport, Judged, side_by_side
-from quantmedic.reports.files import comparison_files
+from quantmedic.reports.comparison_formats import comparison_files
 from quantmedic.reports.write import Written, place
 from quantmedic.version import VERSION
 

@@ -12,8 +12,7 @@ from quantmedic.cli.groups import Command
 from quantmedic.cli.options import PRINTED_FORMATS, ReportOptions, printing_options, rule_options
 from quantmedic.cli.streams import print_line, print_report
 from quantmedic.cli.terminal import ascii_only, with_color, wrote_text
-from quantmedic.reports.files import COMPARISON_TEXTS
-from quantmedic.reports.terminal.compare import render_comparison
+from quantmedic.reports.comparison_formats import COMPARISON_TEXTS, render_comparison
 
 
 @click.command(cls=Command)

@@ -23,8 +23,8 @@ from quantmedic.reports.machines.spreadsheets import budget_csv, selection_csv
 from quantmedic.reports.sections.budget_box import budget_box
 from quantmedic.reports.sections.selection import select_layers
 from quantmedic.reports.terminal import show as tables
-from quantmedic.reports.terminal.lines import WIDTH, plain, terminal_text
-from quantmedic.reports.terminal.summary import budget_lines
+from quantmedic.reports.terminal.block_lines import section_lines
+from quantmedic.reports.terminal.lines import WIDTH, terminal_text
 from quantmedic.reports.text import count
 
 
@@ -169,7 +169,7 @@ def _show_budget(diagnosis: Diagnosis, csv_file: str | None) -> None:
     if csv_file is not None:
         _write_csv(budget_csv(diagnosis.loss_budget), csv_file, count(len(diagnosis.loss_budget.lines), "line"))
         return
-    print_report(terminal_text(budget_lines(box, plain), ascii_only=ascii_only()))
+    print_report(terminal_text(section_lines(box.section), ascii_only=ascii_only()))
 
 
 def _write_csv(text: str, target: str, rows: str) -> None:

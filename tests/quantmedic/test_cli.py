@@ -283,12 +283,12 @@ def test_the_prescription_speaks_for_the_toolchain_that_was_named(tmp_path):
     asked = run(
         "diagnose", tmp_path / "r" / "quantmedic.case", "-o", tmp_path / "r", "--toolchain", "horizon", "--verbose"
     )
-    assert "prescription for Horizon OpenExplorer: prescription.yaml" in asked.stdout
+    assert "Prescription for Horizon OpenExplorer\n" in asked.stdout and "in prescription.yaml\n" in asked.stdout
     assert yaml.safe_load((tmp_path / "r" / "prescription.yaml").read_text())["input_parameters"]["mean_value"]
     assert not (tmp_path / "r" / "prescription.py").exists()
     run("demo", "--healthy", "-o", tmp_path / "h")
     healthy = run("diagnose", tmp_path / "h", "-o", tmp_path / "h", "--format", "json", "--verbose")
-    assert "prescription for" not in healthy.stdout
+    assert "Prescription for" not in healthy.stdout
 
 
 #: Options behind both models, and what the error must name.
