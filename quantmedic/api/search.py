@@ -271,7 +271,7 @@ def _with_prescription(
         diagnosis = judge(opened, toolchain="onnxruntime")
         chosen = Chosen(name="onnxruntime", title="ONNX Runtime", how="the model does not show its toolchain")
     toolchain = next((each for each in base.toolchains if chosen is not None and each.name == chosen.name), None)
-    advice = advise_on(base.remedies[IN_FLOAT], places, opened.facts)
+    advice = advise_on(base.remedies[IN_FLOAT], places, base, opened.facts)
     choice = Choice(IN_FLOAT, ((None, advice),), advice.title, None)
     given = write_prescription(diagnosis, (choice,), toolchain) if toolchain is not None else None
     return record.model_copy(update={"toolchain": chosen, "prescription": given})
