@@ -7,7 +7,7 @@ from quantmedic.engine.case.facts import MetricFacts, Role
 from quantmedic.engine.diagnosis.headline import is_number
 from quantmedic.engine.gate.policy import PERPLEXITY
 from quantmedic.engine.metrics.kinds import is_share
-from quantmedic.engine.versus.cause_changes import CauseChange, FactChange
+from quantmedic.engine.versus.cause_changes import FactChange, Status
 from quantmedic.engine.versus.outcome import Direction, MetricChange, OutputChange
 from quantmedic.engine.versus.side_by_side import ComparisonReport, Side
 from quantmedic.reports.blocks import (
@@ -135,7 +135,7 @@ def _answer(record: ComparisonReport) -> str:
     parts = [_verdict_answer(record)] if _rests_on_verdicts(record) else []
     parts += [_metric_answer(record)] if record.metric is not None else []
     parts += [_output_answer(record)] if record.outputs else []
-    parts += [_cause_answer(record.causes)]
+    parts += [_cause_answer([cause.status for cause in record.causes])]
     return "; ".join(part for part in parts if part) or "nothing that both measured"
 
 
@@ -207,8 +207,7 @@ def _sample_doubt(change: OutputChange) -> str:
     return ""
 
 
-def _cause_answer(causes: Sequence[CauseChange]) -> str:
-    statuses = [cause.status for cause in causes]
+def _cause_answer(statuses: Sequence[Status]) -> str:
     counts = [(status, statuses.count(status)) for status in TITLES if status in statuses]
     if not counts:
         return "no cause in either"
