@@ -9,7 +9,7 @@ from quantmedic.engine.case.settings_in_force import SettingsInForce
 from quantmedic.engine.contract.advised_remedies import Advice, Basis, Configuration, Prescription, Step
 from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.diagnosis import Diagnosis
-from quantmedic.engine.diagnosis.candidates import Choice, Part, choices_by_id, chosen_remedies, reads_anew
+from quantmedic.engine.diagnosis.candidates import Candidates, Choice, Part, reads_anew
 from quantmedic.engine.diagnosis.remedy_outcomes import gains_of, is_grave
 from quantmedic.engine.diagnosis.snippets import (
     as_comment,
@@ -69,7 +69,7 @@ def prescribe(diagnosis: Diagnosis, base: RuleBase, asked: str | None = None) ->
     repairable = diagnosis.verdict != "healthy" and diagnosis.model.framework != FLOAT_ALONE
     repairable = repairable and not diagnosis.model.is_twice_the_same and not diagnosis.model.float_is_quantized
     repairable = repairable and not _float_is_worse(diagnosis.metrics)
-    given = _prescription_of(diagnosis, base, toolchain) if repairable else None
+    given = _prescription_of(Candidates(diagnosis, base, toolchain)) if repairable else None
     guide = toolchain.guide if toolchain is not None and diagnosis.advice else None
     advice = tuple(dict.fromkeys((guide, *diagnosis.advice))) if guide else diagnosis.advice
     causes = _with_executed_gain(diagnosis.causes, given, base)
@@ -134,30 +134,29 @@ def _float_is_worse(metrics: MetricFacts) -> bool:
     return metrics.quantized_value > metrics.float_value + BETTER
 
 
-def _prescription_of(diagnosis: Diagnosis, base: RuleBase, toolchain: Toolchain | None) -> Prescription | None:
+def _prescription_of(candidates: Candidates) -> Prescription | None:
     """The one that was executed and heals; else what trials and rules say, with its execution if there was one."""
-    executed = _executed_best(diagnosis, base, toolchain)
+    executed = _executed_best(candidates)
     if executed is not None:
         return executed
-    wanted = chosen_remedies(diagnosis, base, toolchain)
+    wanted, proof = candidates.chosen, candidates.diagnosis.proof
     if not wanted:
         return None
-    given = write_prescription(diagnosis, wanted, toolchain)
-    rows = diagnosis.proof.executions if diagnosis.proof is not None else ()
-    same = next((row for row in rows if _is_text_of(row, given, toolchain)), None)
+    given = write_prescription(candidates.diagnosis, wanted, candidates.toolchain)
+    rows = proof.executions if proof is not None else ()
+    same = next((row for row in rows if _is_text_of(row, given, candidates.toolchain)), None)
     return _with_execution(given, same) if same is not None else given
 
 
-def _executed_best(diagnosis: Diagnosis, base: RuleBase, toolchain: Toolchain | None) -> Prescription | None:
+def _executed_best(candidates: Candidates) -> Prescription | None:
     """The executed prescription, where rules and toolchain still give the very text that ran."""
-    proof = diagnosis.proof
+    proof, toolchain = candidates.diagnosis.proof, candidates.toolchain
     if proof is None or proof.best is None or toolchain is None:
         return None
-    record = proof.executions[proof.best]
-    known = choices_by_id(diagnosis, base, toolchain)
+    record, known = proof.executions[proof.best], candidates.by_id()
     if not set(record.choices) <= known.keys():
         return None
-    given = write_prescription(diagnosis, [known[each] for each in record.choices], toolchain)
+    given = write_prescription(candidates.diagnosis, [known[each] for each in record.choices], toolchain)
     return _with_execution(given, record) if _is_text_of(record, given, toolchain) else None
 
 

@@ -24,7 +24,7 @@ from quantmedic.engine.case.facts import (
     WeightFacts,
 )
 from quantmedic.engine.case.records import Case, OperatorRecord
-from quantmedic.engine.diagnosis.prediction import Prediction, heals
+from quantmedic.engine.diagnosis.prediction import Prediction
 from quantmedic.engine.formulas.change import Change, WeightForm
 from quantmedic.engine.formulas.datasets import clipped_shares
 from quantmedic.engine.formulas.derive import assemble
@@ -267,6 +267,6 @@ def _with_outcome(after: ModelFacts, before: ModelFacts, base: RuleBase, outcome
     predicted = {
         "output_sqnr_db": outcome.sqnr_db,
         "output_agreement": outcome.agreement,
-        "harmed": bool(before.harmed) and not heals(outcome, base),
+        "harmed": bool(before.harmed) and not outcome.heals(base),
     }
     return after.model_copy(update=dict.fromkeys(unknown) | predicted)

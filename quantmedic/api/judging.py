@@ -19,7 +19,8 @@ from quantmedic.engine.diagnosis.inspection import Inspection
 from quantmedic.engine.diagnosis.prescription import prescribe
 from quantmedic.engine.diagnosis.previous import previous_case, refuse_other_float
 from quantmedic.engine.diagnosis.repair import facts_after
-from quantmedic.engine.diagnosis.suspects import Repairer, find_pairs, targets_of
+from quantmedic.engine.diagnosis.simulated import Simulated
+from quantmedic.engine.diagnosis.suspects import Repairer, targets_of
 from quantmedic.engine.errors import QuantmedicError
 from quantmedic.engine.formulas.derive import derive
 from quantmedic.engine.formulas.spreads import display_histogram
@@ -198,6 +199,7 @@ def judge(
         refuse_other_float(previous.record, case.record)
         earlier = previous_case(previous, case, derive(previous, base), judge(previous, base).causes)
     world, budget = as_if_harmed(facts), case.record.loss_budget
+    simulated = Simulated.faithful(case.record.simulation, base)
     diagnosis = make_diagnosis(
         base,
         facts,
@@ -206,7 +208,7 @@ def judge(
         simulation=case.record.simulation,
         proof=case.record.proof,
         attribution=None if budget is None else Attribution(budget, case.record, lambda f: targets_of(f, case, facts)),
-        pairs=lambda suspects: [pair for pair, _ in find_pairs(suspects, case, facts, case.record.simulation, base)],
+        pairs=lambda suspects: [pair for pair, _ in simulated.find_pairs(suspects, case, facts)],
         provenance=Provenance(
             version=VERSION,
             warnings=tuple(_warnings(case)),

@@ -20,19 +20,10 @@ from quantmedic.engine.case.proof import ProofRecord
 from quantmedic.engine.case.records import Case, RunRecord, SimulationRecord
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.diagnosis.budget_lines import NOTABLE
-from quantmedic.engine.diagnosis.harm import ANEW, OF_WHOLE, as_if_harmed, is_clean, with_assumed
+from quantmedic.engine.diagnosis.harm import as_if_harmed, is_clean, with_assumed
 from quantmedic.engine.diagnosis.inspection import Inspection
-from quantmedic.engine.diagnosis.suspects import (
-    Repair,
-    Repairer,
-    Suspect,
-    find_pairs,
-    general_repairs,
-    settle,
-    simulate,
-    simulate_pairs,
-    suspects_of,
-)
+from quantmedic.engine.diagnosis.simulated import ANEW, OF_WHOLE, Simulated
+from quantmedic.engine.diagnosis.suspects import Repair, Repairer, Suspect, general_repairs, suspects_of
 from quantmedic.engine.errors import DataError, OutputError, QuantmedicError
 from quantmedic.engine.formulas.change import Change
 from quantmedic.engine.formulas.derive import derive, derive_with_budget
@@ -103,13 +94,13 @@ def simulate_remedies(case: Case, measurement: Measurement) -> Case:
             # What the budget shows, rules may name.
             facts = derive_with_budget(facts, case, measurement.base)
         suspects = _suspects(case, facts, measurement.base)
-        runs = simulate(suspects, general_repairs(HALVES, case, facts), simulation.record, run, measurement.base)
+        simulated = Simulated(simulation.record.model_copy(update={"runs": probes}), measurement.base)
+        simulated = simulated.run_repairs(suspects, general_repairs(HALVES, case, facts), run)
         if facts.model.harmed:
-            runs = simulate_pairs(suspects, case, facts, runs, run, measurement.base)
+            simulated = simulated.run_pairs(suspects, case, facts, run)
     except QuantmedicError as error:
         return with_notice(case, f"what remedies recover was not simulated: {error.message}")
-    runs = runs.model_copy(update={"runs": {**probes, **runs.runs}})
-    return case.with_record(simulation=runs)
+    return case.with_record(simulation=simulated.record)
 
 
 def _few_noisy_samples(record: SimulationRecord, numbers: Sequence[int] | None) -> list[str]:
@@ -239,10 +230,11 @@ def _to_try(opened: Inspection, judged: Diagnosis) -> tuple[list[Suspect], Seque
     """Suspects of the causes that stand, in their order, and the repairs that are needed together, if some are."""
     case, facts, base = opened.case, opened.facts, opened.base
     ranked = [cause.cause for cause in judged.causes]
-    found = settle(_suspects(case, facts, base), case.record.simulation, base)
+    simulated = Simulated.faithful(case.record.simulation, base)
+    found = simulated.settle(_suspects(case, facts, base))
     suspects = [suspect for suspect in found if suspect.cause in ranked]
     suspects.sort(key=lambda suspect: ranked.index(suspect.cause))
-    pairs = find_pairs(found, case, facts, case.record.simulation, base)
+    pairs = simulated.find_pairs(found, case, facts)
     named = [remedy.key for remedy in judged.pair.remedies] if judged.pair is not None else []
     return suspects, next((own for _, own in pairs if [repair.key for repair in own] == named), ())
 
