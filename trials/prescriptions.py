@@ -11,7 +11,7 @@ from quantmedic.engine.case.proof import FLOAT_SET, PRESCRIPTION, ExecutionRecor
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.diagnosis.candidates import Candidates, Choice, Part, is_predicted_useless, reads_anew
 from quantmedic.engine.diagnosis.prescription import code_of, write_prescription
-from quantmedic.engine.diagnosis.simulated import PREFERENCE_DB, Simulated
+from quantmedic.engine.diagnosis.repair_runs import PREFERENCE_DB, Simulated
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.engine.rules.toolchain import Toolchain
 from quantmedic.engine.rules.toolchain_options import CHANGED, without_comments

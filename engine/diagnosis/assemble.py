@@ -12,14 +12,14 @@ from quantmedic.engine.contract.diagnosis import AdvicePlace, Diagnosis, DropCla
 from quantmedic.engine.contract.harm_report import Undecided
 from quantmedic.engine.diagnosis.budget_lines import Attribution
 from quantmedic.engine.diagnosis.certainty import with_certainty
-from quantmedic.engine.diagnosis.competition import Competition
+from quantmedic.engine.diagnosis.competition import Competition, rank_tried
 from quantmedic.engine.diagnosis.harm import Loss, as_if_harmed, with_assumed, without_harmless
 from quantmedic.engine.diagnosis.prediction import Prediction
-from quantmedic.engine.diagnosis.previous import PreviousCase, compare_with_previous, rank_tried
+from quantmedic.engine.diagnosis.previous import PreviousCase, compare_with_previous
 from quantmedic.engine.diagnosis.remedy_outcomes import RemedyOutcomes, remedy_outcomes
+from quantmedic.engine.diagnosis.repair_runs import Simulated
 from quantmedic.engine.diagnosis.report_rows import layer_rows, pairs_of, proof_of
 from quantmedic.engine.diagnosis.settings_in_force import settings_in_force
-from quantmedic.engine.diagnosis.simulated import Simulated
 from quantmedic.engine.diagnosis.suspects import Repairs, Suspect, suspects_of
 from quantmedic.engine.formulas.change import Change
 from quantmedic.engine.formulas.power import SampleSizes

@@ -11,7 +11,7 @@ from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.diagnosis.advice import general_advice
 from quantmedic.engine.diagnosis.prediction import ENOUGH_DB
-from quantmedic.engine.diagnosis.simulated import PREFERENCE_DB
+from quantmedic.engine.diagnosis.repair_runs import PREFERENCE_DB
 from quantmedic.engine.rules.remedies import Remedy, Snippet
 from quantmedic.engine.rules.remedy_kinds import AT_MOST, BOUNDS, REMEDY_KINDS, kinds_everywhere
 from quantmedic.engine.rules.rulebase import RuleBase
@@ -85,8 +85,7 @@ class Candidates:
     base: RuleBase
     toolchain: Toolchain | None
 
-    @property
-    def chosen(self) -> tuple[Choice, ...]:
+    def choose(self) -> tuple[Choice, ...]:
         """What is prescribed where nothing was executed.
 
         The remedies of the proven chain; else the two that are needed together; else the first that was not disproven,
@@ -118,7 +117,7 @@ class Candidates:
             *sorted(self._of_causes, key=_standing, reverse=True),
             *sorted(rows, key=_standing, reverse=True),
         ]
-        yield from self._executable([self.chosen, self._pair, *((choice,) for choice in singles)])
+        yield from self._executable([self.choose(), self._pair, *((choice,) for choice in singles)])
 
     def general(self) -> Iterator[tuple[Choice, ...]]:
         """Remedies for the whole network of which nothing is known, the cheapest first, unless their kind was tried."""
@@ -170,7 +169,7 @@ class Candidates:
     def _of_causes(self) -> tuple[Choice, ...]:
         """Every remedy of every cause that was not disproven; what only shows the most that could be gained is last."""
         choices = [
-            _advised(cause, advice)
+            _choice_of(cause, advice)
             for cause in self.diagnosis.causes
             for advice in cause.remedies
             if not advice.is_disproven
@@ -222,11 +221,11 @@ class Candidates:
         if cause is None:
             return choice
         others = (advice for advice in cause.remedies if advice is not lead and not advice.is_disproven)
-        found = (_advised(cause, advice, choice.title) for advice in others)
+        found = (_choice_of(cause, advice, choice.title) for advice in others)
         return next((other for other in found if other.snippets(self.toolchain)), choice)
 
 
-def _advised(cause: CauseReport, advice: Advice, instead: str | None = None) -> Choice:
+def _choice_of(cause: CauseReport, advice: Advice, instead: str | None = None) -> Choice:
     return Choice(f"{cause.cause}:{advice.id}", ((cause, advice),), advice.title, advice.measured, instead)
 
 

@@ -5,13 +5,15 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from quantmedic.engine.case.facts import CaseFacts, LayerFacts, OperandFacts, SourceFacts, TensorFacts
+from quantmedic.engine.contract.advised_remedies import Prescription
 from quantmedic.engine.contract.causes import CauseReport, Explained, LayerName
+from quantmedic.engine.contract.previous_report import Previous, Tried
 from quantmedic.engine.diagnosis.advice import advise
 from quantmedic.engine.diagnosis.harm import Loss, unsimulated_gain_db
 from quantmedic.engine.diagnosis.headline import is_number
 from quantmedic.engine.diagnosis.prediction import ENOUGH_DB, Prediction
-from quantmedic.engine.diagnosis.remedy_outcomes import RemedyOutcomes, is_grave
-from quantmedic.engine.diagnosis.simulated import PREFERENCE_DB
+from quantmedic.engine.diagnosis.remedy_outcomes import RemedyOutcomes, gains_of, is_grave
+from quantmedic.engine.diagnosis.repair_runs import PREFERENCE_DB
 from quantmedic.engine.diagnosis.suspects import Suspect
 from quantmedic.engine.formulas.change import Change, Targets
 from quantmedic.engine.rules.evaluate import Evidence, Finding, evaluate
@@ -28,6 +30,10 @@ NEARLY_ALL = 0.8
 EVIDENT = 0.85
 #: Places with less of the noise are in the order of their facts.
 MATTERS = 0.02
+#: Share of a cause's subjects that a remedy has to be tried on before its failure counts against the cause.
+TRIED_SHARE = 0.5
+#: First letter of rules about whether a comparison is sound.
+_SANITY = "S"
 
 
 class Contender(NamedTuple):
@@ -82,7 +88,9 @@ class Competition:
         absorbed = {found.key for own in absorbs.values() for found in own}
         left = [(each, tuple(f for f in each.suspect.findings if f.key not in absorbed)) for each in ranked]
         kept = self.rank([replace(each.suspect, findings=own) for each, own in left if own])
-        causes = [each.cause.model_copy(update={"absorbs": _explained(absorbs, each.cause.cause)}) for each in kept]
+        causes = [
+            each.cause.model_copy(update={"absorbs": _list_explained(absorbs, each.cause.cause)}) for each in kept
+        ]
         if not self._is_assumed:
             best_db = max((each.outcome.counted_db for each in kept), default=0.0)
             gone = (each for each, own in left if not own and self._may_be_the_name(each, best_db))
@@ -222,7 +230,7 @@ def _may_explain(suspect: Suspect, change: Change, finding: Finding) -> bool:
     return family != "weights" or bool(change.weights or change.biases)
 
 
-def _explained(absorbs: Mapping[str, Iterable[Finding]], cause: str) -> tuple[Explained, ...]:
+def _list_explained(absorbs: Mapping[str, Iterable[Finding]], cause: str) -> tuple[Explained, ...]:
     return tuple(
         Explained(rule=f.rule.id, name=f.rule.name, subject=f.subject, message=f.message)
         for f in absorbs.get(cause, ())
@@ -252,6 +260,61 @@ def _as_grave(own: Contender) -> Contender:
     if own.cause.severity != "medium" or not own.suspect.is_global or own.outcome.gain_db is not None:
         return own
     return own._replace(cause=own.cause.model_copy(update={"severity": "high"}))
+
+
+def rank_tried(causes: Iterable[CauseReport], previous: Previous) -> tuple[CauseReport, ...]:
+    """Causes whose remedy was tried without effect go behind the others, and that remedy behind their others."""
+    marked = []
+    for cause in causes:
+        failed = tuple(
+            t for t in previous.tried if t.helped is False and t.cause == cause.cause and _bears_on(t, cause)
+        )
+        ids = {tried.remedy for tried in failed}
+        remedies = tuple(sorted(cause.remedies, key=lambda remedy: remedy.id in ids))
+        marked.append(cause.model_copy(update={"remedies": remedies, "tried": failed}) if failed else cause)
+    return tuple(sorted(marked, key=lambda cause: bool(cause.tried)))
+
+
+def _bears_on(tried: Tried, cause: CauseReport) -> bool:
+    """It was tried on enough of what the cause is found on now."""
+    if tried.everywhere:
+        return True
+    done = set(tried.subjects)
+    layers = {layer.float_name or layer.quantized_name for layer in cause.layers}
+    shares = [len(done & names) / len(names) for names in (set(cause.subjects), layers) if names]
+    return max(shares, default=0.0) >= TRIED_SHARE
+
+
+def rank_executed(
+    causes: tuple[CauseReport, ...], given: Prescription | None, base: RuleBase
+) -> tuple[CauseReport, ...]:
+    """A cause that no edited copy shows as well is proven by the executed prescription that is for it alone.
+
+    A copy is what an edit can make of the quantized model; what the toolchain makes is what the user gets. Where that
+    takes most of the noise away, no other cause as severe comes before it. What quantizing again with nothing changed
+    recovers is no merit of another remedy.
+    """
+    if given is None or given.executed is None or given.grade != "executed":
+        return causes
+    repaired = {name for step in given.steps for name in step.causes}
+    trial = given.executed.credit
+    gain = trial.gain_db or 0.0
+    grave = is_grave(gain, base)
+    measured = {**gains_of(trial), "proven": trial.proven, **({"severity": "high"} if grave else {})}
+    found = [
+        cause.model_copy(update=measured)
+        if {cause.cause} == repaired and (cause.measured_gain_db is None or gain > cause.measured_gain_db)
+        else cause
+        for cause in causes
+    ]
+    leading = repaired if grave and trial.proven else set[str]()
+
+    def place(cause: CauseReport) -> tuple[int, bool, bool]:
+        # What makes the comparison itself doubtful, such as values that are no number, stays in front.
+        is_doubt = cause.severity == "high" and any(rule.startswith(_SANITY) for rule in cause.rules)
+        return SEVERITIES.index(cause.severity), not is_doubt, cause.cause not in leading
+
+    return tuple(sorted(found, key=place))
 
 
 def cause_report(

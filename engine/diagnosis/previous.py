@@ -20,8 +20,6 @@ from quantmedic.engine.rules.remedies import WEIGHT_FILES, Remedy
 from quantmedic.engine.rules.remedy_kinds import REMEDY_KINDS
 from quantmedic.engine.rules.rulebase import RuleBase
 
-#: Share of a cause's subjects that a remedy has to be tried on before its failure counts against the cause.
-TRIED_SHARE = 0.5
 EXAMPLES_SHOWN = 3
 #: Facts that somebody chose; all others are consequences, which change with any calibration.
 _SETTING = re.compile(r"(^|\.)quantizer\.(granularity|bits|signed|symmetric|axis|dynamic)$|^(bias\.bits|format|opset)$")
@@ -105,29 +103,6 @@ def compare_with_previous(past: PreviousCase, facts: CaseFacts, base: RuleBase) 
         changed=tuple(_setting_changes(past, facts)),
         tried=tuple(_Since(past, facts, base).remedies(effect)),
     )
-
-
-def rank_tried(causes: Iterable[CauseReport], previous: Previous) -> tuple[CauseReport, ...]:
-    """Causes whose remedy was tried without effect go behind the others, and that remedy behind their others."""
-    marked = []
-    for cause in causes:
-        failed = tuple(
-            t for t in previous.tried if t.helped is False and t.cause == cause.cause and _bears_on(t, cause)
-        )
-        ids = {tried.remedy for tried in failed}
-        remedies = tuple(sorted(cause.remedies, key=lambda remedy: remedy.id in ids))
-        marked.append(cause.model_copy(update={"remedies": remedies, "tried": failed}) if failed else cause)
-    return tuple(sorted(marked, key=lambda cause: bool(cause.tried)))
-
-
-def _bears_on(tried: Tried, cause: CauseReport) -> bool:
-    """It was tried on enough of what the cause is found on now."""
-    if tried.everywhere:
-        return True
-    done = set(tried.subjects)
-    layers = {layer.float_name or layer.quantized_name for layer in cause.layers}
-    shares = [len(done & names) / len(names) for names in (set(cause.subjects), layers) if names]
-    return max(shares, default=0.0) >= TRIED_SHARE
 
 
 # --- The effect ------------------------------------------------------------------------------------------------------
@@ -358,10 +333,12 @@ class _Since:
         then, now = _views_by_name(remedy.scope, self.past.facts), _views_by_name(remedy.scope, self.facts)
         concerned = {name for name, view in then.items() if {name, subject_name(view)} & subjects} or set(then)
         pairs = [(old, now[name]) for name, old in then.items() if name in concerned and name in now]
-        done = (new for old, new in pairs if self._came_into_force(remedy, old, new) or self._moved(remedy, old, new))
+        done = (
+            new for old, new in pairs if self._came_into_force(remedy, old, new) or self._has_changed(remedy, old, new)
+        )
         return tuple(dict.fromkeys(map(subject_name, done)))
 
-    def _moved(self, remedy: Remedy, old: Facts, new: Facts) -> bool:
+    def _has_changed(self, remedy: Remedy, old: Facts, new: Facts) -> bool:
         """The setting that it changes did; ranges count only if they moved as it moves them: any calibration does."""
         moves = REMEDY_KINDS[remedy.simulate].moves if remedy.simulate is not None else None
         if moves is not None and isinstance(old, TensorFacts) and isinstance(new, TensorFacts):

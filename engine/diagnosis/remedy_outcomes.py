@@ -10,7 +10,7 @@ from quantmedic.engine.contract.advised_remedies import Advice, Withheld
 from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.decibels import to_decibels
 from quantmedic.engine.diagnosis.prediction import ENOUGH_DB, Prediction
-from quantmedic.engine.diagnosis.simulated import Simulated
+from quantmedic.engine.diagnosis.repair_runs import Simulated
 from quantmedic.engine.diagnosis.suspects import Repair, Suspect
 from quantmedic.engine.formulas.change import Change
 from quantmedic.engine.rules.remedy_kinds import AT_MOST, BOUNDS, MORE_BITS

@@ -36,10 +36,10 @@ Named = dict[str, tuple[str, ...]]
 
 def settings_in_force(facts: CaseFacts) -> SettingsInForce:
     """What files told, and what the model shows; where a setting has both, what it shows holds."""
-    return SettingsInForce.model_validate(_told(facts) | _shown(facts))
+    return SettingsInForce.model_validate(_read_files(facts) | _read_model(facts))
 
 
-def _told(facts: CaseFacts) -> dict[str, object]:
+def _read_files(facts: CaseFacts) -> dict[str, object]:
     """What configurations and logs state under the same name; a threshold that leaves nothing out is none."""
     sources = (facts.model.settings, facts.model.checkpoint)
     told = {name: value for facts in sources for name, value in facts if name in SettingsInForce.model_fields}
@@ -57,7 +57,7 @@ def declared_table(text: str | None) -> dict[str, object]:
     return found if isinstance(found, dict) else {}
 
 
-def _shown(facts: CaseFacts) -> dict[str, object]:
+def _read_model(facts: CaseFacts) -> dict[str, object]:
     activations = {
         name: tensor.quantizer
         for tensor in facts.tensors

@@ -19,7 +19,7 @@ from quantmedic.engine.diagnosis.inspection import Inspection
 from quantmedic.engine.diagnosis.prescription import prescribe
 from quantmedic.engine.diagnosis.previous import previous_case, refuse_other_float
 from quantmedic.engine.diagnosis.repair import facts_after
-from quantmedic.engine.diagnosis.simulated import Simulated
+from quantmedic.engine.diagnosis.repair_runs import Simulated
 from quantmedic.engine.diagnosis.suspects import Repairer, targets_of
 from quantmedic.engine.errors import QuantmedicError
 from quantmedic.engine.formulas.derive import derive

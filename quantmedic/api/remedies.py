@@ -22,7 +22,7 @@ from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.diagnosis.budget_lines import NOTABLE
 from quantmedic.engine.diagnosis.harm import as_if_harmed, is_clean, with_assumed
 from quantmedic.engine.diagnosis.inspection import Inspection
-from quantmedic.engine.diagnosis.simulated import ANEW, OF_WHOLE, Simulated
+from quantmedic.engine.diagnosis.repair_runs import ANEW, OF_WHOLE, Simulated
 from quantmedic.engine.diagnosis.suspects import Repair, Repairer, Suspect, general_repairs, suspects_of
 from quantmedic.engine.errors import DataError, OutputError, QuantmedicError
 from quantmedic.engine.formulas.change import Change

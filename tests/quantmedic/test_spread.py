@@ -15,7 +15,7 @@ from quantmedic.engine.case.records import Case
 from quantmedic.engine.diagnosis.harm import with_assumed
 from quantmedic.engine.diagnosis.prediction import predict
 from quantmedic.engine.diagnosis.prescription import code_of
-from quantmedic.engine.diagnosis.simulated import PREFERENCE_DB
+from quantmedic.engine.diagnosis.repair_runs import PREFERENCE_DB
 from quantmedic.engine.diagnosis.suspects import Repairer, Suspect, suspects_of
 from quantmedic.engine.formulas.change import HELPS_DB, everything, helped_places
 from quantmedic.engine.rules.evaluate import evaluate

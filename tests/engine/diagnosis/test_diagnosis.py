@@ -11,7 +11,7 @@ from quantmedic.engine.case.records import RunRecord, SimulationRecord
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.diagnosis.assemble import Provenance, drop_class, evidence_strength, make_diagnosis
 from quantmedic.engine.diagnosis.prediction import Prediction
-from quantmedic.engine.diagnosis.simulated import Simulated
+from quantmedic.engine.diagnosis.repair_runs import Simulated
 from quantmedic.engine.diagnosis.suspects import Repair, Suspect, suspects_of
 from quantmedic.engine.formulas.change import Change, Targets
 from quantmedic.engine.formulas.spreads import Histogram

@@ -63,9 +63,9 @@ class Simulated:
 
     def settle(self, suspects: Iterable[Suspect]) -> list[Suspect]:
         """The suspects with one repair of each kind: the spread one where that recovers clearly more for sure."""
-        return [replace(suspect, repairs=tuple(self._settled(suspect))) for suspect in suspects]
+        return [replace(suspect, repairs=tuple(self._settle_one(suspect))) for suspect in suspects]
 
-    def _settled(self, suspect: Suspect) -> Iterable[Repair]:
+    def _settle_one(self, suspect: Suspect) -> Iterable[Repair]:
         kinds: dict[str, Repair] = {}
         for repair in suspect.repairs:
             narrow = kinds.setdefault(repair.kind, repair)
