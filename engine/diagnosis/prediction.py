@@ -50,6 +50,8 @@ class Prediction(NamedTuple):
 
     def beside(self, stays: float) -> "Prediction":
         """The same where a share of the noise stays, whatever is quantized otherwise; it holds for the rest."""
+        if stays <= 0:
+            return self
 
         def gain_beside(gain_db: float) -> float:
             return float(-to_decibels((1.0 - stays) * 10.0 ** (-gain_db / 10.0) + stays))

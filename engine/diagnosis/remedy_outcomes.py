@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from quantmedic.engine.case.facts import CaseFacts
 from quantmedic.engine.case.proof import ProofRecord, TrialRecord
@@ -20,39 +21,56 @@ from quantmedic.engine.rules.rulebase import RuleBase
 _WIDER = (*MORE_BITS, *AT_MOST)
 
 
+class RemedyOutcome(NamedTuple):
+    """What one kind of remedy recovers.
+
+    Attributes:
+        simulated: By a simulated run; None where none was made.
+        trial: By a trial on a copy; None where it was not tried.
+        reach: Share of the network's quantizers that it alters.
+    """
+
+    simulated: Prediction | None = None
+    trial: TrialRecord | None = None
+    reach: float = 1.0
+
+
+_UNKNOWN = RemedyOutcome()
+
+
 @dataclass(frozen=True)
 class RemedyOutcomes:
-    """Simulated and measured results of a suspect's remedies by kind, and which repair was chosen for it.
+    """What a suspect's remedies recover, and which repair was chosen for it.
 
     Attributes:
         base: Holds the thresholds.
-        remedies: What each kind recovers by a simulated run.
-        trials: The same by a trial on a copy.
+        by_kind: What each kind of remedy recovers by itself.
         repair: The one that was chosen.
         last: What that recovers simulated after the other causes' repairs.
         added: What it recovered on a copy on top of proven ones.
-        reach: Share of the network's quantizers that a kind of remedy alters.
         executed: What prescriptions of a single remedy gave, by cause and remedy.
     """
 
     base: RuleBase
-    remedies: Mapping[str, Prediction] = field(default_factory=dict)
-    trials: Mapping[str, TrialRecord] = field(default_factory=dict)
+    by_kind: Mapping[str, RemedyOutcome] = field(default_factory=dict)
     repair: Repair | None = None
     last: Prediction | None = None
     added: TrialRecord | None = None
-    reach: Mapping[str, float] = field(default_factory=dict)
     executed: Mapping[str, TrialRecord] = field(default_factory=dict)
+
+    def of(self, kind: str | None) -> RemedyOutcome:
+        """What a kind of remedy recovers, as far as that is known."""
+        return self.by_kind.get(kind or "", _UNKNOWN)
 
     @property
     def alone(self) -> Prediction | None:
         """What the chosen repair recovers simulated, on the model as it is."""
-        return self.remedies.get(self.repair.kind) if self.repair is not None else None
+        return self.of(self.repair.kind).simulated if self.repair is not None else None
 
     @property
     def trial(self) -> TrialRecord | None:
         """The same measured on a copy."""
-        return self.trials.get(self.repair.kind) if self.repair is not None else None
+        return self.of(self.repair.kind).trial if self.repair is not None else None
 
     @property
     def change(self) -> Change | None:
@@ -75,8 +93,8 @@ class RemedyOutcomes:
 
     def is_chosen(self, advice: Advice) -> bool:
         """The advice is of the kind of the chosen repair."""
-        known = advice.simulate in self.remedies or advice.simulate in self.trials
-        return self.repair is not None and known and advice.simulate == self.repair.kind
+        is_known = self.alone is not None or self.trial is not None
+        return self.repair is not None and is_known and advice.simulate == self.repair.kind
 
     @property
     def mean_gain_db(self) -> float | None:
@@ -114,29 +132,30 @@ class RemedyOutcomes:
         is worth a word: then few places make most of the noise. What other repairs leave to the chosen one counts too:
         of layers that all make noise, no single one recovers much.
         """
-        proven = {kind: t.gain_db for kind, t in self.trials.items() if t.proven and t.gain_db is not None}
-        simulated = {
-            kind: min(found.gain_db, _upper_end(self.trials.get(kind)))
-            for kind, found in self.remedies.items()
-            if found.low_db > 0 and kind not in proven
-        }
-        repairs = [g for kind, g in proven.items() if kind not in MORE_BITS or self._is_of_few_places(kind, g)]
-        repairs += [g for kind, g in simulated.items() if kind not in _WIDER or self._is_of_few_places(kind, g)]
+        repairs = [self._most_of(kind, own) for kind, own in self.by_kind.items()]
         last, chosen = self.last, self.repair.kind if self.repair is not None else None
         if last is not None and last.low_db > 0 and self.added is None and chosen not in _WIDER:
             repairs.append(last.gain_db)
-        return max(repairs, default=None)
+        return max((gain for gain in repairs if gain is not None), default=None)
+
+    def _most_of(self, kind: str, own: RemedyOutcome) -> float | None:
+        trial, found = own.trial, own.simulated
+        if trial is not None and trial.proven and trial.gain_db is not None:
+            gain, is_wider = trial.gain_db, kind in MORE_BITS
+        elif found is not None and found.low_db > 0:
+            upper = trial.high_db if trial is not None and trial.high_db is not None else math.inf
+            gain, is_wider = min(found.gain_db, upper), kind in _WIDER
+        else:
+            return None
+        left = 1.0 - own.reach
+        beyond = gain + to_decibels(left) if left > 0 else -math.inf
+        return gain if not is_wider or beyond >= self.base.threshold("assumed_harm_gain_db") else None
 
     @property
     def is_recoverable(self) -> bool:
         """A repair recovers enough to be worth a word, although no loss is proven."""
         gain = self.recoverable_db
         return gain is not None and gain >= self.base.threshold("assumed_harm_gain_db")
-
-    def _is_of_few_places(self, kind: str, gain_db: float) -> bool:
-        """Beyond what so many quantizers make of evenly divided noise, it recovers enough to be worth a word."""
-        left = 1.0 - self.reach.get(kind, 1.0)
-        return left > 0 and gain_db + to_decibels(left) >= self.base.threshold("assumed_harm_gain_db")
 
     # What the report says
 
@@ -174,7 +193,7 @@ class RemedyOutcomes:
         kept: list[Advice] = []
         held: list[Withheld] = []
         for advice in cause.remedies:
-            known, trial = self.remedies.get(advice.simulate or ""), self._trial_of(cause, advice)
+            known, trial = self.of(advice.simulate).simulated, self._trial_of(cause, advice)
             tried = trial is not None and trial.gain_db is not None
             gain = trial.gain_db if trial is not None and tried else known.gain_db if known is not None else None
             if gain is None or gain >= -self.base.threshold("negligible_gain_db"):
@@ -192,7 +211,7 @@ class RemedyOutcomes:
         That is not known where the text is for other data than those that it was run with.
         """
         of_chosen = self.shown if self.repair is not None and advice.simulate == self.repair.kind else None
-        trial = of_chosen or self.trials.get(advice.simulate or "")
+        trial = of_chosen or self.of(advice.simulate).trial
         if trial is None or trial.proven or any(snippet.reads == "application" for snippet in advice.snippets):
             return trial
         return self.executed.get(f"{cause.cause}:{advice.id}", trial)
@@ -216,28 +235,29 @@ def remedy_outcomes(
     stays = min(facts.model.departures_share or 0.0, 1.0)
     runs = proof.executions if proof is not None else ()
     executed = {run.choices[0]: run.trial for run in runs if len(run.choices) == 1 and run.trial.failed is None}
+
+    def outcome_of(repair: Repair) -> RemedyOutcome:
+        known = simulated.predict(repair.key)
+        altered = len(repair.change.grids) + len(repair.change.weights)
+        return RemedyOutcome(
+            known.beside(stays) if known is not None else None,
+            proof.trial(repair.key) if proof is not None else None,
+            min(altered / max(quantizers, 1), 1.0),
+        )
+
     outcomes = {}
     for suspect in suspects:
-        repairs, repair = suspect.repairs, simulated.choose_repair(suspect, proof)
-        altered = {r.kind: len(r.change.grids) + len(r.change.weights) for r in repairs}
-        found = {r.kind: p for r in repairs if (p := simulated.predict(r.key)) is not None}
+        repair = simulated.choose_repair(suspect, proof)
         last = simulated.last_gain(repair, every) if repair is not None else None
         outcomes[suspect.cause] = RemedyOutcomes(
             simulated.base,
-            {kind: each.beside(stays) for kind, each in found.items()} if stays > 0 else found,
-            {r.kind: t for r in repairs if proof is not None and (t := proof.trial(r.key)) is not None},
+            {each.kind: outcome_of(each) for each in suspect.repairs},
             repair,
-            last.beside(stays) if last is not None and stays > 0 else last,
+            last.beside(stays) if last is not None else None,
             proof.last_addition(repair.key) if repair is not None and proof is not None else None,
-            {kind: min(size / max(quantizers, 1), 1.0) for kind, size in altered.items()},
             executed,
         )
     return outcomes
-
-
-def _upper_end(trial: TrialRecord | None) -> float:
-    """The most that a trial leaves open; inf where there is none."""
-    return trial.high_db if trial is not None and trial.high_db is not None else math.inf
 
 
 def gains_of(trial: TrialRecord) -> dict[str, float | bool | None]:

@@ -22,7 +22,7 @@ from quantmedic.engine.diagnosis.harm import (
     without_harmless,
 )
 from quantmedic.engine.diagnosis.prediction import Prediction
-from quantmedic.engine.diagnosis.remedy_outcomes import RemedyOutcomes
+from quantmedic.engine.diagnosis.remedy_outcomes import RemedyOutcome, RemedyOutcomes
 from quantmedic.engine.formulas.power import sizes_of_counts
 from quantmedic.engine.metrics.paired import score_interval
 from quantmedic.engine.rules.evaluate import Evidence, Finding, RuleResult
@@ -77,9 +77,8 @@ def outcome(
     kind: str, gain: float, low: float, *, trial: Any = None, reach: float = 1.0, last: Prediction | None = None
 ) -> RemedyOutcomes:
     known = Prediction(gain_db=gain, low_db=low, high_db=gain + 1, share=0.5, sqnr_db=20, agreement=None)
-    trials = {kind: trial} if trial is not None else {}
     chosen: Any = SimpleNamespace(kind=kind)
-    return RemedyOutcomes(BASE, {kind: known}, trials, chosen, last=last, reach={kind: reach})
+    return RemedyOutcomes(BASE, {kind: RemedyOutcome(known, trial, reach)}, chosen, last=last)
 
 
 def test_what_a_repair_with_the_bits_in_force_recovers() -> None:

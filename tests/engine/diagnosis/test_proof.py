@@ -14,7 +14,7 @@ from quantmedic.engine.case.records import RunRecord, SimulationRecord
 from quantmedic.engine.contract.advised_remedies import Advice
 from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.diagnosis.prediction import predict
-from quantmedic.engine.diagnosis.remedy_outcomes import RemedyOutcomes
+from quantmedic.engine.diagnosis.remedy_outcomes import RemedyOutcome, RemedyOutcomes
 from quantmedic.engine.diagnosis.report_rows import proof_of
 from quantmedic.engine.diagnosis.suspects import Repair
 from quantmedic.engine.formulas.change import Change, Targets
@@ -156,8 +156,10 @@ def test_what_the_printed_text_gave_counts_more_than_an_edit_that_proves_nothing
         cause="one", rules=("X001",), severity="high", confidence=0.5, subjects=(), layers=(), message="one",
         evidence=(), remedies=(Advice(**fields),), manual="manual/X001",
     )  # fmt: skip
-    edited = TrialRecord(key="k", kind=remedy.simulate, gain_db=5.9, low_db=0.0, high_db=5.9, share=0.74)
-    outcome = RemedyOutcomes(BASE, {}, {remedy.simulate: edited}, Repair(remedy.simulate, "k", Change(), Targets()))
+    kind = remedy.simulate
+    assert kind is not None
+    edited = TrialRecord(key="k", kind=kind, gain_db=5.9, low_db=0.0, high_db=5.9, share=0.74)
+    outcome = RemedyOutcomes(BASE, {kind: RemedyOutcome(None, edited)}, Repair(kind, "k", Change(), Targets()))
     assert outcome.report(found).remedies[0].measured == edited
     printed = edited.model_copy(update={"gain_db": 2.7, "high_db": 2.7, "share": 0.46})
     ran = replace(outcome, executed={f"one:{remedy.id}": printed})
