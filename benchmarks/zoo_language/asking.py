@@ -12,6 +12,7 @@ from zoo.protocol.scores import place
 
 import quantmedic
 from quantmedic.collectors.from_language_model.checkpoint_case import with_language
+from quantmedic.collectors.measure.checkpoints import TextRun
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.errors import QuantmedicError
 
@@ -101,7 +102,7 @@ class Asker:
             errors = dict.fromkeys(errors, str(error))
         else:
             try:
-                told = with_language(plain, paths, texts, threads=1)
+                told = with_language(plain, paths, TextRun(texts, threads=1))
                 quantmedic.save_case(told, folder / "cases/told.case")
             except QuantmedicError as error:
                 errors["told"] = str(error)

@@ -7,12 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.collectors.data.progress import Progress
-from quantmedic.collectors.from_checkpoint.weight_values import WeightValues
-from quantmedic.collectors.from_language_model.blocks import run_alone
-from quantmedic.collectors.from_language_model.rooms import Rooms, States, TrialRooms
+from quantmedic.collectors.from_language_model.network import Calls, Network, call_block
+from quantmedic.collectors.from_language_model.rooms import Rooms, States, TrialRooms, let_go
 from quantmedic.collectors.from_language_model.runs import Run
 from quantmedic.collectors.from_language_model.scores import Head, Scores
-from quantmedic.collectors.from_language_model.simulation import Simulation
+from quantmedic.collectors.from_language_model.simulation import Simulation, simulate
 from quantmedic.collectors.from_language_model.tokens import spans_of
 from quantmedic.engine.metrics.paired import drop_interval
 
@@ -88,30 +87,61 @@ class Bench:
         """Tokens that are predicted."""
         return sum(len(ids) - 1 for ids in self.run.texts)
 
-    def with_weights(
-        self, weights: WeightValues, simulation: Simulation, *, first: int = 0, heads: tuple[Head, Head] | None = None
+    def left_with_floats(
+        self, parts: Sequence[str], *, first: int = 0, heads: tuple[Head, Head] | None = None
     ) -> Floats:
-        """Divergence of each text that is left, summed over its tokens, in nats.
+        """Divergence of each text that is left where parts have their float weights, summed over its tokens, in nats.
 
         Args:
-            weights: Of the model that is run in place of the quantized one.
-            simulation: What is quantized beside the weights.
-            first: The first block in which it is another one, where what goes into it was kept.
+            parts: By name.
+            first: The first block that is another one.
             heads: Other output layers than those of both.
 
         Raises:
             ModelError: See ``run_blocks``.
         """
+        mixed = self.run.quantized.with_parts([f"{part}." for part in parts], self.run.floats)
+        return self._left_with(mixed, self.run.simulation, first, heads)
+
+    def mean_left(self, simulation: Simulation, *, first: int = 0) -> float:
+        """Mean divergence that is left where something else is quantized beside the weights; raises as above."""
+        return self.mean(self._left_with(self.run.quantized, simulation, first, None))
+
+    def _left_with(
+        self, network: Network, simulation: Simulation, first: int, heads: tuple[Head, Head] | None
+    ) -> Floats:
         known = next(self.finished, None)
         if known is not None:
             return np.array(known, np.float64)
-        run, rooms = self.run, self.rooms
-        behind = rooms.behind(len(run.skeleton.layers))
-        run_alone(run.skeleton, weights, run.texts, rooms, simulation, self.progress, first=first)
-        tried = replace(run, states=States(run.states.floats, behind), spans=(run.spans[0], spans_of(run.texts)))
-        left, work = tried.score(heads).divergence, rooms.rooms.work
+        run, rooms, work = self.run, self.rooms, self.rooms.rooms.work
+        spans, behind = spans_of(run.texts), rooms.behind(len(run.skeleton.layers))
+        self._run_alone(network, simulation, spans, rooms.first_of_trial(first))
+        tried = replace(run, states=States(run.states.floats, behind), spans=(run.spans[0], spans))
+        left = tried.score(heads).divergence
         work.keep(trials=[*work.done.get("trials", ()), left.tolist()], blocks_of_trial=0)
         return left
+
+    def _run_alone(self, network: Network, simulation: Simulation, spans: Sequence[slice], first: int) -> None:
+        """Run a model in place of the quantized one; what comes of it is left in ``rooms.behind`` the last block."""
+        rooms, layers, work = self.rooms, network.skeleton.layers, self.rooms.rooms.work
+        done = max(first, work.done.get("blocks_of_trial", 0))
+        if done == 0:
+            network.run_front(self.run.texts, rooms.before(0))
+        calls = Calls(network)
+        for index in range(done, len(layers)):
+            layer = layers[index]
+            is_first = first > 0 and index == first
+            before, places = (rooms.rooms.kept, rooms.spans) if is_first else (rooms.before(index), spans)
+            behind = rooms.behind(index)
+            with network.loaded(layer) as name, simulate(layer, name, simulation):
+                for place, span in zip(places, spans, strict=True):
+                    inputs = np.array(before[place])
+                    behind[span] = call_block(layer, name, inputs, calls.of(len(inputs))[index])
+                    let_go(before)
+                    let_go(behind)
+            work.keep(blocks_of_trial=index + 1)
+            self.progress("blocks", index + 1, len(layers))
+        network.run_norm(spans, rooms.before(len(layers)), rooms.behind(len(layers)))
 
     def mean(self, divergence: Floats) -> float:
         """Of a token, in nats."""
@@ -121,3 +151,8 @@ class Bench:
         """Share of the mean divergence that is gone where so much is left; None where there was none."""
         before = self.mean(self.before)
         return 1 - left / before if before else None
+
+    def share_of(self, left: float, other: float) -> float | None:
+        """Of what a source in float takes away, after which so much is left, the share that something other does."""
+        before = self.mean(self.before)
+        return (before - other) / (before - left) if before != left else None

@@ -15,16 +15,14 @@ TRIED_SHARE = 0.4
 _ROWS_OF_HEAD = 64
 #: Share of the divergence from which on it is asked what of a source makes it.
 _LOOKED_INTO = 0.4
+Gains = dict[str, float | None]
 
 
-def try_parts(
-    bench: Bench, sides: tuple[WeightValues, WeightValues], found: LanguageFacts, share_of_front: float | None
-) -> LanguageFacts:
+def try_parts(bench: Bench, found: LanguageFacts, share_of_front: float | None) -> LanguageFacts:
     """The facts with what is left of the divergence where a part of the model is float, or scales are others.
 
     Args:
         bench: Runs the model again on some of the texts.
-        sides: Weights of the float and of the quantized model.
         found: What is known without trials.
         share_of_front: What the embedding makes of the noise of it and all blocks.
 
@@ -32,39 +30,44 @@ def try_parts(
         ModelError: See ``run_blocks``.
     """
     run = bench.run
-    update: dict[str, float | None] = {}
+    update: Gains = {}
     float_heads = run.heads[0], run.heads[0]
     if _has_other_head(run):
         update["head_gain"] = Gain.of(bench.before, run.score(float_heads).divergence).share
     if (share_of_front or 0.0) > TRIED_SHARE:
-        mixed = sides[1].with_parts([f"{run.skeleton.name_of(run.skeleton.embedding)}."], sides[0])
         # Tied, both are one tensor, and it is mended in both places.
-        is_tied = bool(getattr(run.skeleton.model.config, "tie_word_embeddings", False))
-        left = bench.with_weights(mixed, run.simulation, heads=float_heads if is_tied else None)
+        heads = float_heads if run.skeleton.is_tied else None
+        left = bench.left_with_floats([run.skeleton.name_of(run.skeleton.embedding)], heads=heads)
         update["embedding_gain"] = Gain.of(bench.before, left).share
-    update |= _try_routers(bench, sides, found)
-    update |= _try_inputs(bench, sides[1], found) | _try_caches(bench, sides[1])
-    if (found.worst_block_share or 0.0) > TRIED_SHARE:
-        update |= _try_worst(bench, sides, found)
+    update |= _try_routers(bench, found) | _try_inputs(bench, found) | _try_caches(bench)
+    if found.worst_block is not None and (found.worst_block_share or 0.0) > TRIED_SHARE:
+        left = bench.left_with_floats([found.worst_block], first=_place_of(found.worst_block, found))
+        gain = Gain.of(bench.before, left)
+        update |= {
+            "kl_mended": bench.mean(left),
+            "worst_block_gain": gain.share,
+            "worst_block_gain_low": gain.low,
+            "worst_block_gain_high": gain.high,
+        }
     return found.model_copy(update=update)
 
 
-def _try_routers(
-    bench: Bench, sides: tuple[WeightValues, WeightValues], found: LanguageFacts
-) -> dict[str, float | None]:
+def _place_of(block: str, found: LanguageFacts) -> int:
+    return [each.name for each in found.blocks].index(block)
+
+
+def _try_routers(bench: Bench, found: LanguageFacts) -> Gains:
     """All routers at once: one in float changes what those behind it are given."""
-    routers = _changed_routers(sides)
+    routers = _changed_routers(bench.run.floats.weights, bench.run.quantized.weights)
     if not routers:
         return {}
-    first = next((k for k, block in enumerate(found.blocks) if _is_within(routers, f"{block.name}.")), 0)
-    mixed = sides[1].with_parts([f"{router}." for router in routers], sides[0])
-    left = bench.with_weights(mixed, bench.run.simulation, first=bench.rooms.first_of_trial(first))
+    within = (any(own.startswith(f"{block.name}.") for own in routers) for block in found.blocks)
+    left = bench.left_with_floats(routers, first=next((k for k, is_first in enumerate(within) if is_first), 0))
     return {"router_gain": Gain.of(bench.before, left).share}
 
 
-def _changed_routers(sides: tuple[WeightValues, WeightValues]) -> list[str]:
+def _changed_routers(floats: WeightValues, quantized: WeightValues) -> list[str]:
     """Routers of experts whose weights are others than in the float model, by the names that both have for them."""
-    floats, quantized = sides
     tensors = floats.checkpoint.tensors
     routers = [name for name, own in floats.names.items() if own in tensors and is_router_of_experts(own, tensors)]
     return [name.removesuffix(".weight") for name in routers if _is_other(name, floats, quantized)]
@@ -76,23 +79,6 @@ def _is_other(name: str, floats: WeightValues, quantized: WeightValues) -> bool:
     return ours is not None and theirs is not None and not np.array_equal(ours, theirs)
 
 
-def _is_within(names: list[str], prefix: str) -> bool:
-    return any(name.startswith(prefix) for name in names)
-
-
-def _try_worst(bench: Bench, sides: tuple[WeightValues, WeightValues], found: LanguageFacts) -> dict[str, float | None]:
-    mixed = sides[1].with_parts([f"{found.worst_block}."], sides[0])
-    worst = [block.name for block in found.blocks].index(found.worst_block)
-    left = bench.with_weights(mixed, bench.run.simulation, first=bench.rooms.first_of_trial(worst))
-    gain = Gain.of(bench.before, left)
-    return {
-        "kl_mended": bench.mean(left),
-        "worst_block_gain": gain.share,
-        "worst_block_gain_low": gain.low,
-        "worst_block_gain_high": gain.high,
-    }
-
-
 def _has_other_head(run: Run) -> bool:
     """The output layers differ, by their first rows."""
     rows = slice(0, min(_ROWS_OF_HEAD, run.skeleton.head.weight.shape[0]))
@@ -100,41 +86,32 @@ def _has_other_head(run: Run) -> bool:
     return not torch.equal(ours, theirs)
 
 
-def _try_inputs(bench: Bench, weights: WeightValues, found: LanguageFacts) -> dict[str, float | None]:
+def _try_inputs(bench: Bench, found: LanguageFacts) -> Gains:
     simulation = bench.run.simulation
     if not simulation.inputs:
         return {}
-    left = bench.mean(bench.with_weights(weights, simulation.without_inputs()))
+    left = bench.mean_left(simulation.without_inputs())
     gains = {"kl_float_activations": left, "activations_gain": bench.gain(left)}
     if (gains["activations_gain"] or 0.0) <= _LOOKED_INTO:
         return gains
     name = found.activation_block.name
     if name is not None:
-        first = bench.rooms.first_of_trial([block.name for block in found.blocks].index(name))
-        mended = bench.with_weights(weights, simulation.without_inputs(f"{name}."), first=first)
-        gains["activation_block_gain"] = bench.gain(bench.mean(mended))
+        mended = bench.mean_left(simulation.without_inputs(f"{name}."), first=_place_of(name, found))
+        gains["activation_block_gain"] = bench.gain(mended)
     if any(grid.scale is not None for grid in simulation.inputs.values()):
-        other = bench.mean(bench.with_weights(weights, simulation.with_scales_of_tokens()))
-        gains["token_scales_share"] = _share_of(bench, left, other)
+        gains["token_scales_share"] = bench.share_of(left, bench.mean_left(simulation.with_scales_of_tokens()))
     return gains
 
 
-def _try_caches(bench: Bench, weights: WeightValues) -> dict[str, float | None]:
+def _try_caches(bench: Bench) -> Gains:
     simulation = bench.run.simulation
     if not simulation.caches:
         return {}
-    left = bench.mean(bench.with_weights(weights, simulation.without_caches()))
+    left = bench.mean_left(simulation.without_caches())
     gains = {"kl_float_cache": left, "cache_gain": bench.gain(left)}
     if (gains["cache_gain"] or 0.0) <= _LOOKED_INTO:
         return gains
-    gains["keys_gain"] = bench.gain(bench.mean(bench.with_weights(weights, simulation.with_float_keys())))
+    gains["keys_gain"] = bench.gain(bench.mean_left(simulation.with_float_keys()))
     if any(grid is not None and grid.scale is not None for pair in simulation.caches.values() for grid in pair):
-        other = bench.mean(bench.with_weights(weights, simulation.with_scales_of_texts()))
-        gains["text_scales_share"] = _share_of(bench, left, other)
+        gains["text_scales_share"] = bench.share_of(left, bench.mean_left(simulation.with_scales_of_texts()))
     return gains
-
-
-def _share_of(bench: Bench, left: float, other: float) -> float | None:
-    """Of what a source in float takes away, after which so much is left, the share that something other does."""
-    before = bench.mean(bench.before)
-    return (before - other) / (before - left) if before != left else None

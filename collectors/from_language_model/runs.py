@@ -8,13 +8,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from quantmedic.collectors.from_checkpoint.weight_values import WeightValues
+from quantmedic.collectors.from_language_model.network import Network
 from quantmedic.collectors.from_language_model.rooms import States
 from quantmedic.collectors.from_language_model.scores import Head, Scores, ScoreSums, score_tokens
 from quantmedic.collectors.from_language_model.simulation import Simulation
 from quantmedic.collectors.from_language_model.skeleton import Skeleton
 from quantmedic.collectors.from_language_model.tokens import Ids, groups_of
-from quantmedic.engine.errors import ModelError
 
 #: Tokens that are scored together: of each some numbers are kept until all rows of the output layers were there.
 _TOKENS = 1 << 14
@@ -25,7 +24,8 @@ class Run:
     """Both models on the same texts.
 
     Attributes:
-        skeleton: The network without weights.
+        floats: The float model.
+        quantized: The quantized one, of the same skeleton.
         texts: Token ids.
         states: Hidden states of both behind the norm.
         spans: Where the tokens of each text stand there, of both models.
@@ -33,12 +33,18 @@ class Run:
         simulation: What is quantized beside the weights.
     """
 
-    skeleton: Skeleton
+    floats: Network
+    quantized: Network
     texts: Sequence[Ids]
     states: States
     spans: tuple[Sequence[slice], Sequence[slice]]
     heads: tuple[Head, Head]
     simulation: Simulation
+
+    @property
+    def skeleton(self) -> Skeleton:
+        """The network without weights."""
+        return self.floats.skeleton
 
     def score(self, heads: tuple[Head, Head] | None = None) -> Scores:
         """What both models predict of the next tokens, from the states that their blocks have left.
@@ -66,33 +72,6 @@ class Run:
 def _followed_places(spans: Sequence[slice]) -> NDArray[np.int64]:
     """Places of the tokens that are followed by another one in their text."""
     return np.concatenate([np.arange(span.start, span.stop - 1) for span in spans])
-
-
-def head_of(skeleton: Skeleton, weights: WeightValues) -> Head:
-    """Rows of the output layer, on the device; of tied ones those of the embedding, where there are no others."""
-    layer = skeleton.head
-    shape = tuple(layer.weight.shape)
-    names = [f"{skeleton.name_of(part)}.weight" for part in (layer, skeleton.embedding)]
-    tied = bool(getattr(skeleton.model.config, "tie_word_embeddings", False))
-    name = next((own for own in names if own in weights.names), None)
-    if name is None or (name != names[0] and not tied):
-        raise ModelError(
-            "the checkpoint has no output layer",
-            where=[f"file    {weights.checkpoint.path}", f"tensor  {names[0]}"],
-            help="look whether a shard is missing; tied embeddings need tie_word_embeddings in config.json",
-        )
-    bias = None
-    if layer.bias is not None:
-        bias = weights.load(f"{skeleton.name_of(layer)}.bias", tuple(layer.bias.shape))
-    device = skeleton.device
-
-    def rows_of(rows: slice) -> tuple[torch.Tensor, torch.Tensor | None]:
-        found = weights.load(name, shape, rows)
-        assert found is not None  # its name is known
-        return torch.from_numpy(found).to(device), None if bias is None else torch.from_numpy(bias[rows]).to(device)
-
-    rows_of(slice(0, 1))  # a shape that does not fit is told before anything is run
-    return rows_of
 
 
 def _logit_shape(config: Any) -> Callable[[torch.Tensor], torch.Tensor]:

@@ -16,7 +16,7 @@ from quantmedic.api.rulebase import load_rulebase
 from quantmedic.cluster.searches import compare_on_cluster
 from quantmedic.collectors.data.progress import Announce, Progress, no_announcement, no_progress
 from quantmedic.collectors.extensions import extension_for, is_recognized
-from quantmedic.collectors.measure.checkpoints import CHECKPOINTS, Checkpoints
+from quantmedic.collectors.measure.checkpoints import CHECKPOINTS, Checkpoints, TextRun
 from quantmedic.collectors.tensorflow_files import tensorflow_kind
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import DataError
@@ -95,17 +95,11 @@ def collect_language_pair(
         elsewhere = partial(compare_on_cluster, *paths, options.cluster, options.threads)
     case = checkpoints.compare(*paths, version=VERSION, threads=options.threads, progress=progress, elsewhere=elsewhere)
     if options.tokens is not None:
-        case = checkpoints.run_on_texts(
-            case,
-            paths,
-            options.tokens,
-            length=options.text_length,
-            threads=options.threads,
-            device=options.device,
-            unfinished=None if options.checkpoint is None else work_folder(case_path(options.checkpoint)),
-            progress=progress,
-            announce=announce,
+        unfinished = None if options.checkpoint is None else work_folder(case_path(options.checkpoint))
+        how = TextRun(
+            options.tokens, options.text_length, options.threads, options.device, unfinished, progress, announce
         )
+        case = checkpoints.run_on_texts(case, paths, how)
     return printed.added_to(case)
 
 
