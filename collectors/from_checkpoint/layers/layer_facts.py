@@ -15,8 +15,7 @@ from quantmedic.collectors.from_checkpoint.layers.layer_probes import (
     GAIN_ROWS,
     Gains,
     better_reading,
-    gains_of_values,
-    packed_gains,
+    gains_of,
     probed_similarity,
 )
 from quantmedic.collectors.from_checkpoint.layers.layer_totals import Fields, LayerTotals
@@ -24,13 +23,11 @@ from quantmedic.collectors.from_checkpoint.layers.output_gains import ChannelGai
 from quantmedic.collectors.from_checkpoint.layers.weight_fields import Grid, Values
 from quantmedic.collectors.from_checkpoint.layers.weight_slices import (
     Part,
+    Sides,
     Source,
-    StoredSource,
-    align,
     common_gains,
     finite_or_zero,
     slices,
-    stored_source,
     sum_slice,
 )
 from quantmedic.collectors.from_checkpoint.packed.packed_layer import PackedLayer
@@ -76,11 +73,13 @@ def measure_packed(layer: PackedLayer, source: Source, workers: Executor) -> Mea
         UnreadableLayerError: Its codes turn out not to fit together.
         ModelError: A file cannot be read.
     """
-    gains, stored = packed_gains(layer, source), stored_source(layer)
-    totals = _sum_layer(source, stored, layer.shape, gains.columns, workers, unit=layer.unit, groups=layer.groups)
+    plain = Sides.of_layer(layer, source)
+    gains = gains_of(plain, layer.bits)
+    sides = replace(plain, columns=gains.columns)
+    totals = _sum_layer(sides, workers)
     quantizer = _packed_quantizer(layer, totals)
-    similar = totals.cosine if totals.cosine > CERTAIN else probed_similarity(layer, source, totals.cosine)
-    found = totals.facts(quantizer.scale) | _beside_rounding(source, stored, layer.shape, gains.columns, quantizer)
+    similar = totals.cosine if totals.cosine > CERTAIN else probed_similarity(plain, totals.cosine)
+    found = totals.facts(quantizer.scale) | _beside_rounding(sides, quantizer)
     found |= better_reading(layer, source)
     if layer.block_scales is not None:
         found |= {**end_shares(layer.block_scales), "lacks_global_scale": layer.lacks_global_scale}
@@ -106,22 +105,11 @@ def _complete_facts(found: Fields, similar: float, totals: LayerTotals, gains: G
     return Measured(WeightFacts.model_validate(found), own, totals.notices)
 
 
-def _sum_layer(
-    source: Source,
-    stored: StoredSource,
-    shape: tuple[int, int],
-    column_gains: Values | None,
-    workers: Executor,
-    *,
-    unit: int,
-    groups: int,
-) -> LayerTotals:
+def _sum_layer(sides: Sides, workers: Executor) -> LayerTotals:
     """Sums of all slices; without groups a channel is one group, and has outliers as in other models."""
-    outputs, inputs = shape
-    some = slice(0, min(outputs, GAIN_ROWS))
-    common = common_gains(some, source, stored, column_gains) if groups == 1 else None
-    totals, spans = LayerTotals(inputs), list(slices(outputs, inputs, unit))
-    for sums in workers.map(lambda rows: sum_slice(rows, source, stored, column_gains, common), spans):
+    common = common_gains(sides.first_rows(GAIN_ROWS), sides) if sides.groups == 1 else None
+    totals, spans = LayerTotals(sides.shape[1]), list(slices(*sides.shape, sides.unit))
+    for sums in workers.map(lambda rows: sum_slice(rows, sides, common), spans):
         totals.add(sums)
     return totals
 
@@ -144,17 +132,14 @@ def _packed_quantizer(layer: PackedLayer, totals: LayerTotals) -> QuantizerFacts
     )
 
 
-def _beside_rounding(
-    source: Source, stored: StoredSource, shape: tuple[int, int], column_gains: Values | None, quantizer: QuantizerFacts
-) -> Fields:
+def _beside_rounding(sides: Sides, quantizer: QuantizerFacts) -> Fields:
     """What rounding to nearest leaves of some output channels, and what is stored; nothing without a grid."""
     if quantizer.bits is None:
         return {}
-    outputs, inputs = shape
-    rows = slice(0, min(outputs, GAIN_ROWS, max(_HELD // inputs // _UNIT, 1) * _UNIT))
-    part = stored(rows)
-    x, y = finite_or_zero(source(rows)), finite_or_zero(part.values)
-    x, _ = align(x, replace(part, values=y), column_gains)
+    rows = sides.first_rows(min(GAIN_ROWS, max(_HELD // sides.shape[1] // _UNIT, 1) * _UNIT))
+    x, part = sides.read(rows)
+    y = finite_or_zero(part.values)
+    x, _ = sides.balance(finite_or_zero(x), y)
     span = (float(x.min()), float(x.max())) if quantizer.granularity == "per_tensor" else None
     steps = Steps(quantizer.bits, part.starts, quantizer.symmetric is not False, span)
     return {**expected_rounding(x, y, steps), "moved_share": moved_share(x, y, part.grid, part.starts)}
@@ -162,7 +147,7 @@ def _beside_rounding(
 
 def measure_values(source: Source, stored: Source, shape: tuple[int, int], workers: Executor) -> Measured:
     """Facts of weights stored as real numbers: with a grid where few distinct values show one."""
-    outputs, inputs = shape
+    inputs = shape[1]
     bits, size = found_grid(stored, shape)
     count = -(-inputs // size) if size else 1
     starts = np.minimum(np.arange(count + 1, dtype=np.int64) * (size or inputs), inputs)
@@ -171,11 +156,13 @@ def measure_values(source: Source, stored: Source, shape: tuple[int, int], worke
         nothing = np.full((rows.stop - rows.start, count), np.nan, np.float32)
         return Part(stored(rows), Grid(nothing, nothing, nothing), starts)
 
-    gains = gains_of_values(source, stored, outputs, bits or _BITS_WITHOUT_GRID)
-    totals = _sum_layer(source, part, shape, gains.columns, workers, unit=1, groups=count)
+    plain = Sides(source, part, shape, groups=count)
+    gains = gains_of(plain, bits or _BITS_WITHOUT_GRID)
+    sides = replace(plain, columns=gains.columns)
+    totals = _sum_layer(sides, workers)
     granularity: Granularity = "per_block" if count > 1 else "per_channel"
     quantizer = QuantizerFacts(bits=bits, granularity=granularity) if bits is not None else QuantizerFacts()
-    found = totals.facts(None) | _beside_rounding(source, part, shape, gains.columns, quantizer)
+    found = totals.facts(None) | _beside_rounding(sides, quantizer)
     if bits is None:
         found |= dict.fromkeys(_NEEDS_GROUPS)
     found |= dict.fromkeys(_NEEDS_STEP)
