@@ -10,6 +10,7 @@ from quantmedic.collectors.from_checkpoint.declared.stored_scales import (
     StoredScales,
     code_type,
     kv_facts,
+    said_of_cache,
     stored_scales,
 )
 from quantmedic.collectors.from_checkpoint.packed.packed_layer import Settings, config_groups
@@ -172,7 +173,7 @@ def declared_recipe(settings: Mapping[str, object]) -> dict[str, object]:
     known = {name: found for name, group in groups.items() if (found := _recipe_of_group(group)) is not None}
     is_whole = isinstance(given, Mapping) and 0 < len(known) == len(given) <= _MOST
     is_whole = is_whole and all(len(name) <= _LONGEST for name in known)
-    cache = _recipe_arguments(settings.get("kv_cache_scheme"))
+    cache = _recipe_arguments(said_of_cache(settings))
     return {
         "declared_groups": json.dumps(known) if is_whole else None,
         "declared_cache": json.dumps(cache) if cache else None,
@@ -239,7 +240,8 @@ def running_grids(settings: Mapping[str, object], stored: StoredScales) -> str |
         settings: The configuration of the quantization.
         stored: Scales that the checkpoint has: where there are any, something is quantized, said or not.
     """
-    inputs, cache = (", ".join(dict.fromkeys(found)) for found in (_input_types(settings), _cache_types(settings)))
+    inputs, said = ", ".join(dict.fromkeys(_input_types(settings))), said_of_cache(settings)
+    cache = code_type(said) if isinstance(said, Mapping) else said
     inputs, cache = inputs or (_UNSAID if stored.inputs else ""), cache or (_UNSAID if stored.caches else "")
     parts = [f"{what} ({how})" for what, how in (("inputs of layers", inputs), ("K/V cache", cache)) if how]
     return " and ".join(parts) or None
@@ -254,14 +256,6 @@ def _input_types(settings: Mapping[str, object]) -> Iterator[str]:
         yield from (code_type(scheme) for scheme in schemes if isinstance(scheme, Mapping))
     elif settings.get("quant_method") == "fp8":
         yield "float8"
-
-
-def _cache_types(settings: Mapping[str, object]) -> Iterator[str]:
-    algorithm, scheme = settings.get("kv_cache_quant_algo"), settings.get("kv_cache_scheme")
-    if isinstance(algorithm, str) and algorithm.lower() not in ("none", ""):
-        yield algorithm
-    elif isinstance(scheme, Mapping):
-        yield code_type(scheme)
 
 
 def _are_tied(config: Mapping[str, object]) -> bool:
