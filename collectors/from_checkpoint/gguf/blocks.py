@@ -8,13 +8,14 @@ weights is a point of the type's lattice, with the signs of its weights beside i
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
+from importlib.resources import as_file, files
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.collectors.data.arrays import Array
-from quantmedic.collectors.from_checkpoint.gguf.lattices import lattice
 from quantmedic.collectors.from_checkpoint.layers.weight_fields import Values
 
 Bytes = NDArray[np.uint8]
@@ -83,6 +84,14 @@ def _signs(bits: Bytes) -> Points:
     """1 and -1 by the bits of bytes, ``[blocks, 8 · bytes]``."""
     found = (bits[:, :, None] >> _EVERY_BIT) & np.uint8(1)
     return (1 - 2 * found.astype(np.int8)).reshape(len(bits), -1)
+
+
+@cache
+def lattice(name: str) -> Points:
+    """Points of the lattice of a type, ``[points, weights]``; ``lattices.npz`` has the tables of ``ggml-common.h``."""
+    with as_file(files(__package__).joinpath("lattices.npz")) as path, np.load(path) as tables:
+        found: Points = tables[name]
+    return found
 
 
 def _points(name: str, places: NDArray[np.integer]) -> Points:
