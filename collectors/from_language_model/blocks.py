@@ -163,7 +163,7 @@ class _Blocks:
         own: list[tuple[Values, Values]] = []
         left: list[tuple[Values, Values]] = []
         is_plain = not (sources.simulation.inputs or sources.simulation.caches)
-        with run.floats.loaded(layer):
+        with run.floats.load_part(layer):
             for number, span in enumerate(self._spans):
                 inputs = np.array(before.floats[span])
                 call = self._calls.of(len(inputs))[index]
@@ -176,7 +176,7 @@ class _Blocks:
                     sources.look(partial(_noise_of_source, layer, name, call, (inputs, outputs)))
                 rooms.let_go()
             routing.run_float_experts(layer)
-        with run.quantized.loaded(layer):
+        with run.quantized.load_part(layer):
             with simulate(layer, name, run.simulation):
                 for number, span in enumerate(self._spans):
                     inputs = np.array(before.quantized[span])

@@ -44,7 +44,7 @@ class Network:
         return replace(self, weights=self.weights.with_parts(prefixes, others.weights))
 
     @contextmanager
-    def loaded(self, part: nn.Module) -> Iterator[str]:
+    def load_part(self, part: nn.Module) -> Iterator[str]:
         """A part with its weights on the device, as float32; without them again afterwards. Gives its name."""
         name, empty = self.skeleton.name_of(part), dict(part.state_dict())
         full = {own: self._parameter(f"{name}.{own}", tuple(value.shape)) for own, value in empty.items()}
@@ -85,7 +85,7 @@ class Network:
     def _front(self) -> Iterator[RunFront]:
         with ExitStack() as stack:
             for part in self.skeleton.front():
-                stack.enter_context(self.loaded(part))
+                stack.enter_context(self.load_part(part))
             calls = stack.enter_context(recorded_calls(self.skeleton))
             stack.enter_context(torch.inference_mode())
             yield calls
@@ -120,7 +120,7 @@ class Network:
     def run_norm(self, spans: Sequence[slice], before: Values, behind: Values) -> None:
         """Run what stands behind the blocks, on the hidden states of each text."""
         norm = self.skeleton.norm
-        with self.loaded(norm), torch.inference_mode():
+        with self.load_part(norm), torch.inference_mode():
             for span in spans:
                 behind[span] = norm(torch.from_numpy(before[span]).to(self.skeleton.device)).cpu().numpy()
                 let_go(before)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from quantmedic.collectors.from_checkpoint.declared.declared_layers import NamedModules, exact_or_regex, read_declared
-from quantmedic.collectors.from_checkpoint.declared.stored_scales import said_of_cache
+from quantmedic.collectors.from_checkpoint.declared.stored_scales import cache_statement
 from quantmedic.collectors.from_checkpoint.packed.packed_layer import config_groups
 from quantmedic.collectors.from_language_model.running_grids import Grid, Strategy
 
@@ -97,7 +97,7 @@ def cache_grid(settings: Settings) -> Grid | None:
     Raises:
         UnknownSchemeError: It is said in a way that is not known.
     """
-    said = said_of_cache(settings)
+    said = cache_statement(settings)
     if isinstance(said, str):
         if said.upper() not in _MODELOPT_CACHES:
             raise UnknownSchemeError(f"K/V cache of {said}")

@@ -8,9 +8,9 @@ from quantmedic.collectors.from_checkpoint.declared.declared_layers import depar
 from quantmedic.collectors.from_checkpoint.declared.scale_reaches import reach_facts
 from quantmedic.collectors.from_checkpoint.declared.stored_scales import (
     StoredScales,
+    cache_statement,
     code_type,
     kv_facts,
-    said_of_cache,
     stored_scales,
 )
 from quantmedic.collectors.from_checkpoint.packed.packed_layer import Settings, config_groups
@@ -173,7 +173,7 @@ def declared_recipe(settings: Mapping[str, object]) -> dict[str, object]:
     known = {name: found for name, group in groups.items() if (found := _recipe_of_group(group)) is not None}
     is_whole = isinstance(given, Mapping) and 0 < len(known) == len(given) <= _MOST
     is_whole = is_whole and all(len(name) <= _LONGEST for name in known)
-    cache = _recipe_arguments(said_of_cache(settings))
+    cache = _recipe_arguments(cache_statement(settings))
     return {
         "declared_groups": json.dumps(known) if is_whole else None,
         "declared_cache": json.dumps(cache) if cache else None,
@@ -240,7 +240,7 @@ def running_grids(settings: Mapping[str, object], stored: StoredScales) -> str |
         settings: The configuration of the quantization.
         stored: Scales that the checkpoint has: where there are any, something is quantized, said or not.
     """
-    inputs, said = ", ".join(dict.fromkeys(_input_types(settings))), said_of_cache(settings)
+    inputs, said = ", ".join(dict.fromkeys(_input_types(settings))), cache_statement(settings)
     cache = code_type(said) if isinstance(said, Mapping) else said
     inputs, cache = inputs or (_UNSAID if stored.inputs else ""), cache or (_UNSAID if stored.caches else "")
     parts = [f"{what} ({how})" for what, how in (("inputs of layers", inputs), ("K/V cache", cache)) if how]

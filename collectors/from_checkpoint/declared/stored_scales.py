@@ -57,7 +57,7 @@ def kv_facts(settings: Mapping[str, object], names: Iterable[str], tensors: Mapp
     }
 
 
-def said_of_cache(settings: Mapping[str, object]) -> Mapping[str, object] | str | None:
+def cache_statement(settings: Mapping[str, object]) -> Mapping[str, object] | str | None:
     """What a configuration says of the cache: a scheme of compressed-tensors, or an algorithm of ModelOpt by name."""
     algorithm, scheme = settings.get("kv_cache_quant_algo"), settings.get("kv_cache_scheme")
     if isinstance(algorithm, str) and algorithm.lower() not in ("none", ""):
@@ -67,7 +67,7 @@ def said_of_cache(settings: Mapping[str, object]) -> Mapping[str, object] | str 
 
 def asked_cache(settings: Mapping[str, object]) -> str | None:
     """Type of the codes of the cache that a configuration asks for, with scales that are stored."""
-    said = said_of_cache(settings)
+    said = cache_statement(settings)
     if isinstance(said, str):
         return said.lower()
     return None if said is None or said.get("dynamic") is True else code_type(said)
