@@ -193,7 +193,7 @@ def _compare_tensor(name: str, pair: Pair, workers: ThreadPoolExecutor) -> list[
         return []
     layer = pair.layers.get(base) if other.endswith("weight") else None
     if layer is not None:
-        return _compare_codes(name, tensor, layer, pair, workers)
+        return _compare_codes(name, other, layer, pair, workers)
     twin = pair.quantized.tensors[other]
     if not tensor.is_float or not twin.is_float:
         return []
@@ -203,10 +203,9 @@ def _compare_tensor(name: str, pair: Pair, workers: ThreadPoolExecutor) -> list[
     return _compare_numbers(name, tensor, twin, pair, workers)
 
 
-def _compare_codes(
-    name: str, tensor: Stored, layer: PackedLayer, pair: Pair, workers: ThreadPoolExecutor
-) -> list[Layer]:
-    source = _float_source(tensor, layer, pair.floats)
+def _compare_codes(name: str, other: str, layer: PackedLayer, pair: Pair, workers: ThreadPoolExecutor) -> list[Layer]:
+    tensor = pair.floats.tensors[name]
+    source = _float_source(tensor, other, layer, pair.floats)
     if source is None:
         pair.mismatched.append(f"{name}: {list(tensor.shape)} in float, {list(layer.shape)} as {layer.format}")
         return []
@@ -215,7 +214,7 @@ def _compare_codes(
     except UnreadableLayerError as why:
         pair.mismatched.append(f"{name}: {why}")
         return []
-    return [_layer_of(name, f"{layer.name}.weight".lstrip("."), measured, pair)]
+    return [_layer_of(name, layer.own_name or other, measured, pair)]
 
 
 def _compare_numbers(name: str, tensor: Stored, twin: Stored, pair: Pair, workers: ThreadPoolExecutor) -> list[Layer]:
@@ -256,14 +255,16 @@ def _layer_of(name: str, quantized_name: str, measured: Measured, pair: Pair) ->
     return Layer(name, quantized_name, facts, len(measured.gains.columns) or math.prod(shape[1:]), measured.gains)
 
 
-def _float_source(tensor: Stored, layer: PackedLayer, floats: Checkpoint) -> Callable[[slice], Values] | None:
+def _float_source(
+    tensor: Stored, other: str, layer: PackedLayer, floats: Checkpoint
+) -> Callable[[slice], Values] | None:
     """Float weights as ``[outputs, inputs]``; None where the shapes do not fit."""
     if not tensor.is_float or len(tensor.shape) < 2:
         return None
     flat = (tensor.shape[0], math.prod(tensor.shape[1:]))
     turned = (flat[1], flat[0])
-    name = layer.name.rpartition(".")[2]
-    is_conv1d = architecture_of(floats.config) in _CONV1D_MODELS and name in _CONV1D_LAYERS
+    part = other.removesuffix(".weight").rpartition(".")[2]
+    is_conv1d = architecture_of(floats.config) in _CONV1D_MODELS and part in _CONV1D_LAYERS
     if flat == layer.shape and not ((is_conv1d or layer.is_turned) and flat == turned):
         return _rows_of(tensor)
     if turned == layer.shape and len(tensor.shape) == 2:

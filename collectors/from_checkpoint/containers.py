@@ -85,7 +85,7 @@ def with_single_experts(
             }
             whole[f"{name}.weight"] = _part(own, number, f"{name}.weight", own.shape[1:])
             packed |= {part.name: part for part in parts.values()}
-            layers[name] = replace(small_float_layer(name, parts), is_turned=True)
+            layers[name] = replace(small_float_layer(parts), is_turned=True)
     return replace(floats, tensors=whole), replace(quantized, tensors=packed), layers
 
 

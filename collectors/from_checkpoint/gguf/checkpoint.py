@@ -199,7 +199,7 @@ def _layer(name: str, tensor: Stored, order: Integers | None) -> PackedLayer:
     groups = inputs // kind.group
     starts = even_groups(inputs, groups)
     return PackedLayer(
-        name=name,
+        own_name=f"{name}.weight",
         format=f"gguf {tensor.dtype.lower()}",
         shape=(outputs, inputs),
         bits=kind.bits,

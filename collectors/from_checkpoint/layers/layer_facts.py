@@ -137,7 +137,7 @@ def _beside_rounding(sides: Sides, quantizer: QuantizerFacts) -> Fields:
     if quantizer.bits is None:
         return {}
     rows = sides.first_rows(min(GAIN_ROWS, max(_HELD // sides.shape[1] // _UNIT, 1) * _UNIT))
-    x, part = sides.read(rows)
+    x, part = sides.load(rows)
     y = finite_or_zero(part.values)
     x, _ = sides.balance(finite_or_zero(x), y)
     span = (float(x.min()), float(x.max())) if quantizer.granularity == "per_tensor" else None

@@ -76,19 +76,19 @@ def better_reading(layer: PackedLayer, source: Source) -> dict[str, object]:
 
 
 def _sqnr_of(sides: Sides) -> float | None:
-    x, y = sides.read_finite(sides.first_rows(PROBED))
+    x, y = sides.load_finite(sides.first_rows(PROBED))
     return known_sqnr_db(float(power_of(x).sum()), float(power_of(y - x).sum()))
 
 
 def probed_similarity(sides: Sides, plain: float) -> float:
     """Cosine of stored and float weights with their gains taken out, of some rows; at least ``plain``."""
-    x, y = sides.read_finite(sides.first_rows(GAIN_ROWS))
+    x, y = sides.load_finite(sides.first_rows(GAIN_ROWS))
     return max(plain, similarity(y[:, :, None], x[:, :, None]))
 
 
 def gains_of(sides: Sides, bits: int) -> Gains:
     """``channel_gains`` of a layer whose weights are on a grid of so many bits."""
-    x, part = sides.read(sides.first_rows(GAIN_ROWS))
+    x, part = sides.load(sides.first_rows(GAIN_ROWS))
     return channel_gains(finite_or_zero(x), finite_or_zero(part.values), bits).in_order(part.order)
 
 

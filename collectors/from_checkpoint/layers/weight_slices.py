@@ -78,7 +78,7 @@ class Sides:
         """So many output channels, or all."""
         return slice(0, min(self.shape[0], most))
 
-    def read(self, rows: slice) -> tuple[Values, Part]:
+    def load(self, rows: slice) -> tuple[Values, Part]:
         """Float weights with the gains of inputs, in the order of the stored ones, and these.
 
         Raises:
@@ -90,9 +90,9 @@ class Sides:
         x = x if self.columns is None else x * self.columns
         return (x if part.order is None else np.ascontiguousarray(x[:, part.order])), part
 
-    def read_finite(self, rows: slice) -> tuple[Values, Values]:
+    def load_finite(self, rows: slice) -> tuple[Values, Values]:
         """The values of both, with 0 for those that are not finite."""
-        x, part = self.read(rows)
+        x, part = self.load(rows)
         return finite_or_zero(x), finite_or_zero(part.values)
 
     def balance(self, x: Values, y: Values) -> tuple[Values, Values | None]:
@@ -148,7 +148,7 @@ def sum_slice(rows: slice, sides: Sides, common: Values | None) -> SliceSums:
         common: ``common_gains`` of the layer, which are divided out where outliers of channels are looked for; None
             where they are not.
     """
-    x, part = sides.read(rows)
+    x, part = sides.load(rows)
     y = part.values
     x, gains = sides.balance(x, y)
     tops = np.zeros(x.shape[1], np.float32)
@@ -169,7 +169,7 @@ def common_gains(rows: slice, sides: Sides) -> Values:
 
     Medians are dear: of a layer of 14 336 outputs, 256 tell them to some percent.
     """
-    x, part = sides.read(rows)
+    x, part = sides.load(rows)
     return input_gains(finite_or_zero(sides.balance(x, part.values)[0])[:, :, None])
 
 

@@ -40,12 +40,8 @@ def is_bitsandbytes(parts: Parts) -> bool:
     return any(name in parts for name in STATES.values())
 
 
-def bitsandbytes_layer(name: str, parts: Parts) -> PackedLayer:
-    """A layer of NF4 or FP4.
-
-    Raises:
-        UnreadableLayerError: Its tensors do not fit together.
-    """
+def bitsandbytes_layer(parts: Parts) -> PackedLayer:
+    """A layer of NF4 or FP4; see ``packed_layers``."""
     kind = next(kind for kind, key in STATES.items() if key in parts)
     codes, absmax, table = require_parts(parts, "weight", "weight.absmax", "weight.quant_map")
     state = _state_of(parts[STATES[kind]])
@@ -71,7 +67,6 @@ def bitsandbytes_layer(name: str, parts: Parts) -> PackedLayer:
         return Block(values[high_first], scale, np.zeros_like(scale), starts)
 
     return PackedLayer(
-        name=name,
         format=f"bitsandbytes {kind}",
         shape=(outputs, inputs),
         bits=4,

@@ -41,28 +41,20 @@ _OTHER_SIGN = {
 _ROWS_FOR_BITS = 256
 
 
-def plain_layer(name: str, parts: Parts, settings: Settings) -> PackedLayer:
-    """A layer whose ``weight`` are codes, beside a scale.
-
-    Raises:
-        UnreadableLayerError: Its tensors do not fit together.
-    """
+def plain_layer(parts: Parts, settings: Settings) -> PackedLayer:
+    """A layer whose ``weight`` are codes, beside a scale; see ``packed_layers``."""
     scale = next((parts[each] for each in _SCALES if each in parts), None)
     zero = next((parts[each] for each in _ZERO_POINTS if each in parts), None)
-    return _byte_layer(name, parts["weight"], scale, zero, settings.bits or 8)
+    return _byte_layer(parts["weight"], scale, zero, settings.bits or 8)
 
 
-def torchao_layer(name: str, parts: Parts, settings: Settings) -> PackedLayer:
-    """A layer whose codes are called ``_weight_qdata``.
-
-    Raises:
-        UnreadableLayerError: Its tensors do not fit together.
-    """
+def torchao_layer(parts: Parts, settings: Settings) -> PackedLayer:
+    """A layer whose codes are called ``_weight_qdata``; see ``packed_layers``."""
     codes = parts["_weight_qdata"]
-    return _byte_layer(name, codes, parts.get("_weight_scale"), parts.get("_weight_zero_point"), None)
+    return _byte_layer(codes, parts.get("_weight_scale"), parts.get("_weight_zero_point"), None)
 
 
-def _byte_layer(name: str, codes: Stored, scale: Stored | None, zero: Stored | None, bits: int | None) -> PackedLayer:
+def _byte_layer(codes: Stored, scale: Stored | None, zero: Stored | None, bits: int | None) -> PackedLayer:
     if scale is None:
         raise UnreadableLayerError(f"{codes.dtype} codes without a scale: known are {', '.join(_SCALES)}")
     require(len(codes.shape) >= 2 and codes.size > 0, f"codes have shape {list(codes.shape)}")
@@ -92,7 +84,6 @@ def _byte_layer(name: str, codes: Stored, scale: Stored | None, zero: Stored | N
     kind = "mxfp8" if is_power else "fp8" if is_float8 else "bitsandbytes" if is_absmax else "int8"
     is_torchao = codes.name.rpartition(".")[2] == "_weight_qdata"
     return PackedLayer(
-        name=name,
         format=f"torchao {kind}" if is_torchao else kind,
         shape=(outputs, inputs),
         bits=used,

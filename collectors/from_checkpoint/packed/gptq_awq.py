@@ -44,20 +44,17 @@ _AWQ_ALTERNATIVES: Mapping[str, Reading] = {
 }
 
 
-def gptq_or_awq_layer(name: str, parts: Parts, settings: Settings) -> PackedLayer:
-    """A layer whose codes are called ``qweight``.
-
-    Raises:
-        UnreadableLayerError: Its tensors fit neither format.
-    """
+def gptq_or_awq_layer(parts: Parts, settings: Settings) -> PackedLayer:
+    """A layer whose codes are called ``qweight``; see ``packed_layers``."""
     words, scales = require_parts(parts, "qweight", "scales")
     _, width = matrix_shape(words, "qweight")
     _, outputs = matrix_shape(scales, "scales")
-    return _gptq_layer(name, parts, settings) if width == outputs else _awq_layer(name, parts, settings)
+    return (
+        _gptq_layer(words, scales, parts, settings) if width == outputs else _awq_layer(words, scales, parts, settings)
+    )
 
 
-def _awq_layer(name: str, parts: Parts, settings: Settings) -> PackedLayer:
-    words, scales = require_parts(parts, "qweight", "scales")
+def _awq_layer(words: Stored, scales: Stored, parts: Parts, settings: Settings) -> PackedLayer:
     inputs, width = matrix_shape(words, "qweight")
     groups, outputs = matrix_shape(scales, "scales")
     bits = width * WORD // outputs
@@ -76,7 +73,6 @@ def _awq_layer(name: str, parts: Parts, settings: Settings) -> PackedLayer:
         return Block(codes, np.ascontiguousarray(scales.floats(None, rows).T), zero, starts)
 
     return PackedLayer(
-        name=name,
         format="awq",
         shape=(outputs, inputs),
         bits=bits,
@@ -89,8 +85,7 @@ def _awq_layer(name: str, parts: Parts, settings: Settings) -> PackedLayer:
     )
 
 
-def _gptq_layer(name: str, parts: Parts, settings: Settings) -> PackedLayer:
-    words, scales = require_parts(parts, "qweight", "scales")
+def _gptq_layer(words: Stored, scales: Stored, parts: Parts, settings: Settings) -> PackedLayer:
     height, outputs = matrix_shape(words, "qweight")
     groups, _ = matrix_shape(scales, "scales")
     index, zeros = parts.get("g_idx"), parts.get("qzeros")
@@ -121,7 +116,6 @@ def _gptq_layer(name: str, parts: Parts, settings: Settings) -> PackedLayer:
     if order is not None:
         alternatives["groups in sequence, without g_idx"] = replace(declared, in_sequence=True)
     return PackedLayer(
-        name=name,
         format="gptq",
         shape=(outputs, inputs),
         bits=bits,

@@ -37,12 +37,8 @@ from quantmedic.collectors.from_checkpoint.safetensors_file import INTEGERS, Sto
 Unpacker = Callable[[Array, int, int], Codes]
 
 
-def pack_quantized_layer(name: str, parts: Parts, settings: Settings) -> PackedLayer:
-    """A layer whose codes are called ``weight_packed``.
-
-    Raises:
-        UnreadableLayerError: Its tensors do not fit together.
-    """
+def pack_quantized_layer(parts: Parts, settings: Settings) -> PackedLayer:
+    """A layer whose codes are called ``weight_packed``; see ``packed_layers``."""
     words, scales = require_parts(parts, "weight_packed", "weight_scale")
     outputs, width = matrix_shape(words, "weight_packed")
     rows_scaled, groups = matrix_shape(scales, "weight_scale") if len(scales.shape) == 2 else (scales.size, 1)
@@ -70,7 +66,6 @@ def pack_quantized_layer(name: str, parts: Parts, settings: Settings) -> PackedL
         return Block(sort_by_group(codes, order), scale, zero, starts, order)
 
     return PackedLayer(
-        name=name,
         format="pack-quantized",
         shape=(outputs, inputs),
         bits=bits,

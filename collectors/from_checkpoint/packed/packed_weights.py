@@ -50,18 +50,19 @@ _PARTS = (
 _BITSANDBYTES = tuple(f".{part}" for part in bitsandbytes_codes.PARTS)
 
 
-def _packed_layer(name: str, parts: Parts, settings: Settings) -> PackedLayer:
-    return small_float_layer(name, parts) if is_small_float(parts) else pack_quantized_layer(name, parts, settings)
+def _packed_layer(parts: Parts, settings: Settings) -> PackedLayer:
+    return small_float_layer(parts) if is_small_float(parts) else pack_quantized_layer(parts, settings)
 
 
-def _weight_layer(name: str, parts: Parts, settings: Settings) -> PackedLayer:
+def _weight_layer(parts: Parts, settings: Settings) -> PackedLayer:
     if is_bitsandbytes(parts):
-        return bitsandbytes_layer(name, parts)
-    return small_float_layer(name, parts) if is_small_float(parts) else plain_layer(name, parts, settings)
+        return bitsandbytes_layer(parts)
+    return small_float_layer(parts) if is_small_float(parts) else plain_layer(parts, settings)
 
 
-#: How a layer is read, by the name of the tensor with its codes.
-_FORMATS: Mapping[str, Callable[[str, Parts, Settings], PackedLayer]] = {
+#: What describes how a layer is read, by the name of the tensor with its codes; an ``UnreadableLayerError`` of theirs
+#: says how its tensors do not fit together.
+_FORMATS: Mapping[str, Callable[[Parts, Settings], PackedLayer]] = {
     "qweight": gptq_or_awq_layer,
     "weight_packed": _packed_layer,
     "_weight_qdata": torchao_layer,
@@ -85,7 +86,7 @@ def packed_layers(tensors: Mapping[str, Stored], settings: Settings) -> tuple[di
         if layer_of is None or (last == "weight" and parts["weight"].dtype not in (*INTEGERS, *EIGHT_BIT_FLOATS)):
             continue
         try:
-            layers[base] = layer_of(base, parts, settings)
+            layers[base] = layer_of(parts, settings)
         except UnreadableLayerError as why:
             refused[base] = str(why)
     return layers, refused
