@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from quantmedic.collectors.data.progress import Announce, no_announcement
 from quantmedic.collectors.from_checkpoint.checkpoint_record import WEIGHTS_ALONE
-from quantmedic.collectors.from_checkpoint.containers import Opened, open_both
-from quantmedic.collectors.from_checkpoint.weight_values import WeightValues, match_names
+from quantmedic.collectors.from_checkpoint.containers import open_both
+from quantmedic.collectors.from_checkpoint.weight_values import Opened, WeightValues, match_names
 from quantmedic.collectors.from_language_model.bench import Bench, texts_of_trials, try_parts
 from quantmedic.collectors.from_language_model.blocks import run_blocks, states_behind_norm
 from quantmedic.collectors.from_language_model.configuration import Held
@@ -107,7 +107,7 @@ def run_language_models(
     if how.threads is not None:
         torch.set_num_threads(how.threads)
     opened, float_path = open_both(*paths), paths[0]
-    skeleton = build_skeleton(float_path if float_path.is_dir() else float_path.parent, Held.of(opened[0][0]), device)
+    skeleton = build_skeleton(float_path if float_path.is_dir() else float_path.parent, Held.of(opened[0]), device)
     floats, quantized = _both_networks(skeleton, opened, float_path)
     simulation, said = asked_simulation(quantized)
     vocabulary, width = skeleton.head.weight.shape
@@ -142,7 +142,7 @@ def _both_networks(skeleton: Skeleton, opened: tuple[Opened, Opened], float_path
     wanted = set(skeleton.model.state_dict())
     floats, quantized = opened
     beyond = f"{skeleton.name_of(skeleton.layers)}.{len(skeleton.layers)}."
-    if any(name.startswith(beyond) for name in floats[0].tensors):
+    if any(name.startswith(beyond) for name in floats.tensors):
         raise ModelError(
             "config.json counts fewer blocks than the weights have",
             where=[str(float_path), f"config   {len(skeleton.layers)} blocks", f"weights  {beyond}…"],
@@ -152,10 +152,7 @@ def _both_networks(skeleton: Skeleton, opened: tuple[Opened, Opened], float_path
 
 
 def _network_of(skeleton: Skeleton, opened: Opened, wanted: set[str]) -> Network:
-    checkpoint, layers, refused = opened
-    bases = {f"{name}.weight" if name else "weight" for name in (*layers, *refused)}
-    names = match_names(wanted, {*checkpoint.tensors, *bases})
-    return Network(skeleton, WeightValues(checkpoint, layers, refused, names))
+    return Network(skeleton, WeightValues(opened, match_names(wanted, {*opened.tensors, *opened.names_of_codes})))
 
 
 def _refuse_no_numbers(hidden: NDArray[np.float32], path: Path) -> None:

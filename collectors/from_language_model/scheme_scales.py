@@ -125,7 +125,7 @@ def _experts(name: str, module: nn.Module, weights: WeightValues) -> Iterator[tu
 
 def _with_codes(names: list[str], weights: WeightValues) -> list[str]:
     bases = [own.removesuffix(".weight") for name in names if (own := weights.names.get(name)) is not None]
-    return [base for base in bases if base in weights.layers]
+    return [base for base in bases if base in weights.checkpoint.layers]
 
 
 def _grid_of_layer(layer: str, schemes: InputSchemes, weights: WeightValues) -> Grid | None:
@@ -133,7 +133,7 @@ def _grid_of_layer(layer: str, schemes: InputSchemes, weights: WeightValues) -> 
     tensors = weights.checkpoint.tensors
     if grid is not None and f"{layer}.pre_quant_scale" in tensors:
         raise UnknownSchemeError("gains of inputs stored beside the weights (pre_quant_scale)")
-    if grid is not None and grid.strategy == "group" and weights.layers[layer].shape[1] % grid.size:
+    if grid is not None and grid.strategy == "group" and weights.checkpoint.layers[layer].shape[1] % grid.size:
         raise UnknownSchemeError(f"{grid}, which its channels are no multiple of")
     if grid is None or not grid.needs_scale:
         return grid

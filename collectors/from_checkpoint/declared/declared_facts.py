@@ -92,7 +92,7 @@ def _weight_facts(settings: Mapping[str, object]) -> dict[str, object]:
 
 
 def _fused_facts(pair: Pair) -> dict[str, object]:
-    ratios = _fused_ratios(pair.layers, pair.quantized.tensors)
+    ratios = _fused_ratios(pair.quantized.layers, pair.quantized.tensors)
     if not ratios:
         return {}
     worst = max(ratios, key=lambda name: ratios[name])
@@ -114,7 +114,7 @@ def _layer_facts(pair: Pair) -> dict[str, object]:
         for name, tensor in tensors.items()
         if name.endswith(".weight") and tensor.is_float and len(tensor.shape) == 2
     ]
-    found = departures(said, pair.layers, floats, modules_of([*tensors, *pair.floats.tensors]))
+    found = departures(said, pair.quantized.layers, floats, modules_of([*tensors, *pair.floats.tensors]))
     told: dict[str, object] = {field: len(names) for field, names in found.items()}
     return told | {f"first_{field.removesuffix('s')}": next(iter(names), None) for field, names in found.items()}
 
@@ -125,7 +125,7 @@ def _tied_facts(pair: Pair) -> dict[str, object]:
 
 
 def _difference_of_tied(pair: Pair) -> str | None:
-    tensors, layers = pair.quantized.tensors, pair.layers
+    tensors, layers = pair.quantized.tensors, pair.quantized.layers
     head, table = (_find_module(names, tensors, layers) for names in (_HEADS, _TABLES))
     if head is None or table is None:
         return None

@@ -30,7 +30,8 @@ from quantmedic.collectors.from_checkpoint.packed.packed_layer import (
     even_groups,
     require,
 )
-from quantmedic.collectors.from_checkpoint.safetensors_file import Checkpoint, Rows, Stored
+from quantmedic.collectors.from_checkpoint.safetensors_file import Rows, Stored
+from quantmedic.collectors.from_checkpoint.weight_values import Opened
 from quantmedic.engine.errors import ModelError
 
 _MAX_EXPERTS = 4096
@@ -106,10 +107,8 @@ def is_gguf(path: Path) -> bool:
     return path.suffix == SUFFIX
 
 
-def open_gguf(
-    path: Path, floats: Collection[str] | None = None
-) -> tuple[Checkpoint, dict[str, PackedLayer], dict[str, str]]:
-    """Weights of a model: those stored as floats, quantized layers by name, and why others cannot be read.
+def open_gguf(path: Path, floats: Collection[str] | None = None) -> Opened:
+    """Weights of a model.
 
     Args:
         path: The file, or one of those that the model is split into.
@@ -138,7 +137,7 @@ def open_gguf(
             refused[base] = str(why)
     if not tensors and not refused:
         raise ModelError("the file holds no tensors", where=str(path), help="give the file with the weights")
-    return Checkpoint(path, tensors), layers, refused
+    return Opened(path, tensors, layers=layers, refused=refused)
 
 
 def _experts(tensor: Stored) -> Iterator[Stored]:

@@ -106,7 +106,7 @@ def _twin_of(layer: Layer, pair: Pair, others: Mapping[Shape, Sequence[str]], co
 def _stored_rows(layer: Layer, pair: Pair) -> Values | None:
     """A corner of what is stored, in the order of the inputs; None where it cannot be read."""
     count = min(pair.floats.tensors[layer.name].shape[0], _ROWS)
-    packed = pair.layers.get(layer.quantized_name.removesuffix("weight").removesuffix("."))
+    packed = pair.quantized.layers.get(layer.quantized_name.removesuffix("weight").removesuffix("."))
     if packed is None:
         twin = pair.quantized.tensors.get(layer.quantized_name)
         return None if twin is None else twin.floats(slice(0, count)).reshape(count, -1)[:, :_COLUMNS]

@@ -49,7 +49,7 @@ def test_blocks_are_those_of_the_package_to_the_bit(tmp_path: Path, subtests: py
             blocks, values = EXPECTED[f"{kind}/blocks"], EXPECTED[f"{kind}/values"]
             shape = (len(blocks), BLOCKS[kind][0])
             path = llama.written(tmp_path / "x.gguf", {"blk.0.ffn_up.weight": (kind, shape, blocks.tobytes())})
-            layer = open_gguf(path)[1]["blk.0.ffn_up"]
+            layer = open_gguf(path).layers["blk.0.ffn_up"]
             found = layer.read(slice(3, 9), layer.declared)
             np.testing.assert_array_equal(found.values().view(np.uint32), values[3:9].view(np.uint32))
             if layer.even:
