@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from quantmedic.collectors.data.progress import Progress
 from quantmedic.collectors.from_checkpoint.tensor_roles import is_router_of_experts
 from quantmedic.collectors.from_checkpoint.weight_values import WeightValues
+from quantmedic.collectors.from_language_model.blocks import Run
 from quantmedic.collectors.from_language_model.network import Calls, Network, call_block
 from quantmedic.collectors.from_language_model.rooms import Rooms, States, TrialRooms, let_go
-from quantmedic.collectors.from_language_model.runs import Run
 from quantmedic.collectors.from_language_model.scores import Head, Scores
 from quantmedic.collectors.from_language_model.simulation import Simulation, simulate
 from quantmedic.collectors.from_language_model.tokens import spans_of

@@ -11,13 +11,12 @@ from quantmedic.collectors.from_checkpoint.checkpoint_record import WEIGHTS_ALON
 from quantmedic.collectors.from_checkpoint.containers import open_both
 from quantmedic.collectors.from_checkpoint.weight_values import Opened, WeightValues, match_names
 from quantmedic.collectors.from_language_model.bench import Bench, texts_of_trials, try_parts
-from quantmedic.collectors.from_language_model.blocks import run_blocks, states_behind_norm
+from quantmedic.collectors.from_language_model.blocks import Run, run_blocks, states_behind_norm
 from quantmedic.collectors.from_language_model.configuration import Held
 from quantmedic.collectors.from_language_model.language_facts import language_facts, perplexity_facts, worst_texts
 from quantmedic.collectors.from_language_model.network import Network
 from quantmedic.collectors.from_language_model.rooms import Rooms, let_go
 from quantmedic.collectors.from_language_model.routing import chosen_experts
-from quantmedic.collectors.from_language_model.runs import Run
 from quantmedic.collectors.from_language_model.scheme_scales import (
     asked_simulation,
     misfit_inputs,

@@ -5,13 +5,16 @@ The layouts follow the public documentation and sources of the tools. Codes lie 
 
 from collections.abc import Callable, Iterable, Mapping
 
-from quantmedic.collectors.from_checkpoint.packed import bitsandbytes_codes
-from quantmedic.collectors.from_checkpoint.packed.bitsandbytes_codes import bitsandbytes_layer, is_bitsandbytes
-from quantmedic.collectors.from_checkpoint.packed.byte_codes import plain_layer, torchao_layer
-from quantmedic.collectors.from_checkpoint.packed.gptq_awq import gptq_or_awq_layer
-from quantmedic.collectors.from_checkpoint.packed.pack_quantized import pack_quantized_layer
+from quantmedic.collectors.from_checkpoint.packed.byte_codes import (
+    FOUR_BIT_PARTS,
+    bitsandbytes_layer,
+    is_bitsandbytes,
+    plain_layer,
+    torchao_layer,
+)
 from quantmedic.collectors.from_checkpoint.packed.packed_layer import PackedLayer, Parts, Settings, UnreadableLayerError
 from quantmedic.collectors.from_checkpoint.packed.small_floats import is_small_float, small_float_layer
+from quantmedic.collectors.from_checkpoint.packed.word_codes import gptq_or_awq_layer, pack_quantized_layer
 from quantmedic.collectors.from_checkpoint.safetensors_file import EIGHT_BIT_FLOATS, INTEGERS, Stored
 
 #: Last parts of the names of tensors that belong to a layer's quantization and are not weights themselves.
@@ -47,7 +50,7 @@ _PARTS = (
     "q_scale",
 )
 #: Endings of the names of such tensors of bitsandbytes.
-_BITSANDBYTES = tuple(f".{part}" for part in bitsandbytes_codes.PARTS)
+_BITSANDBYTES = tuple(f".{part}" for part in FOUR_BIT_PARTS)
 
 
 def _packed_layer(parts: Parts, settings: Settings) -> PackedLayer:
@@ -99,5 +102,5 @@ def belongs(name: str, bases: Iterable[str]) -> bool:
 
 
 def _parts_of(base: str, tensors: Mapping[str, Stored]) -> dict[str, Stored]:
-    names = ((part, f"{base}.{part}" if base else part) for part in (*_PARTS, *bitsandbytes_codes.PARTS, "weight"))
+    names = ((part, f"{base}.{part}" if base else part) for part in (*_PARTS, *FOUR_BIT_PARTS, "weight"))
     return {part: tensors[name] for part, name in names if name in tensors}

@@ -11,8 +11,7 @@ from builders import gguf_files as llama
 
 import quantmedic
 from quantmedic.collectors.from_checkpoint.gguf.blocks import BLOCK_TYPES, BLOCKS
-from quantmedic.collectors.from_checkpoint.gguf.checkpoint import open_gguf
-from quantmedic.collectors.from_checkpoint.gguf.container import open_gguf_files
+from quantmedic.collectors.from_checkpoint.gguf.checkpoint import open_gguf, open_gguf_files
 from quantmedic.engine.case.facts import WeightFacts
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.errors import ModelError

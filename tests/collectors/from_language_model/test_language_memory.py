@@ -25,7 +25,7 @@ RUN = """
 import sys
 from pathlib import Path
 import torch
-from quantmedic.collectors.from_language_model import network, runs
+from quantmedic.collectors.from_language_model import blocks, network
 from quantmedic.collectors.from_language_model.checkpoint_case import run_language_models
 from quantmedic.collectors.measure.checkpoints import TextRun
 from quantmedic.engine.metrics import paired
@@ -33,7 +33,7 @@ from quantmedic.engine.metrics import paired
 def resident(key):
     return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith(key)) // 1024
 
-network._KEPT, network._TOKENS_OF_EMBEDDING, runs._TOKENS = 1 << 18, 512, 512
+network._KEPT, network._TOKENS_OF_EMBEDDING, blocks._TOKENS = 1 << 18, 512, 512
 paired._BLOCK = 24 * paired._RESAMPLES
 folder = Path(sys.argv[1])
 torch.set_num_threads(1)
