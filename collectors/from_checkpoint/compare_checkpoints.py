@@ -180,10 +180,9 @@ def _compare_tensor(name: str, pair: Pair, workers: ThreadPoolExecutor) -> list[
         if not _is_spared(name, pair):
             pair.missing.append(name)
         return []
-    base = other.removesuffix("weight").removesuffix(".")
-    if base in pair.quantized.refused and other.endswith("weight"):
+    layer = pair.quantized.layer_of(other)
+    if isinstance(layer, str):
         return []
-    layer = pair.quantized.layers.get(base) if other.endswith("weight") else None
     if layer is not None:
         return _compare_codes(name, other, layer, pair, workers)
     twin = pair.quantized.tensors[other]

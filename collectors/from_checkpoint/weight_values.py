@@ -41,6 +41,13 @@ class Opened(Checkpoint):
         """What the weights of all quantized layers are called."""
         return [f"{base}.weight" if base else "weight" for base in (*self.layers, *self.refused)]
 
+    def layer_of(self, name: str) -> PackedLayer | str | None:
+        """The quantized layer whose weight has this name, or why it cannot be read; None where there is none."""
+        if not name.endswith("weight"):
+            return None
+        base = name.removesuffix("weight").removesuffix(".")
+        return self.refused.get(base) or self.layers.get(base)
+
 
 @dataclass(frozen=True)
 class WeightValues:
@@ -76,10 +83,9 @@ class WeightValues:
         own = self.names.get(name)
         if own is None:
             return None
-        base = own.removesuffix("weight").removesuffix(".")
-        if own.endswith("weight") and base in self.checkpoint.refused:
-            raise self._unreadable(own, self.checkpoint.refused[base])
-        layer = self.checkpoint.layers.get(base) if own.endswith("weight") else None
+        layer = self.checkpoint.layer_of(own)
+        if isinstance(layer, str):
+            raise self._unreadable(own, layer)
         stored = self.checkpoint.tensors[own].shape if layer is None else layer.shape
         span = slice(0, shape[0] if shape else 1) if rows is None else rows
         if stored == shape:
