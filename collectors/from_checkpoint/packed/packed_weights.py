@@ -1,4 +1,4 @@
-"""The quantized layers of a checkpoint, by the names of their tensors; one module per format reads them.
+"""The quantized layers of a checkpoint, by the names of their tensors; one module per way to pack codes reads them.
 
 The layouts follow the public documentation and sources of the tools. Codes lie in a word from its lowest bits up.
 """
