@@ -146,17 +146,16 @@ def _is_unchanged(operators: tuple[OperatorRecord, ...], pair: Pair) -> bool:
 
 def _weight_formats(weights: Sequence[WeightFacts]) -> list[str]:
     """Each once; a layer with one group has the format of those with several of its size."""
-    found = {(each.format, each.quantizer.bits, each.group_size, _is_in_groups(each)): None for each in weights}
+    found = {
+        (each.format, each.quantizer.bits, each.group_size, each.quantizer.granularity == "per_block"): None
+        for each in weights
+    }
     grouped = {each[:3] for each in found if each[3]}
     return [
         f"{name} {bits}-bit{f' in groups of {size}' if in_groups else ''}"
         for name, bits, size, in_groups in found
         if in_groups or (name, bits, size) not in grouped
     ]
-
-
-def _is_in_groups(weight: WeightFacts) -> bool:
-    return weight.quantizer.granularity == "per_block"
 
 
 def _checkpoint_notices(pair: Pair, changes: GainChanges) -> list[str]:

@@ -117,8 +117,5 @@ def stored_scales(names: Iterable[str], floats: Collection[str]) -> StoredScales
         floats: Names that the network has anyway: what it calls a scale itself is a parameter like others.
     """
     added = sorted((name for name in names if name not in floats), key=natural_order)
-    return StoredScales(*(tuple(n for n in added if _ends(n, parts)) for parts in (INPUT_SCALES, CACHE_SCALES)))
-
-
-def _ends(name: str, parts: Iterable[str]) -> bool:
-    return any(name.endswith(f".{part}") for part in parts)
+    endings = [tuple(f".{part}" for part in parts) for parts in (INPUT_SCALES, CACHE_SCALES)]
+    return StoredScales(*(tuple(name for name in added if name.endswith(own)) for own in endings))
