@@ -12,13 +12,12 @@ import numpy as np
 
 from quantmedic.collectors.from_checkpoint.layers.layer_probes import (
     GAIN_ROWS,
-    Gains,
     better_reading,
     gains_of,
     probed_similarity,
 )
 from quantmedic.collectors.from_checkpoint.layers.layer_totals import Fields, LayerTotals
-from quantmedic.collectors.from_checkpoint.layers.output_gains import ChannelGains
+from quantmedic.collectors.from_checkpoint.layers.output_gains import ChannelGains, Gains
 from quantmedic.collectors.from_checkpoint.layers.weight_fields import Floats, Grid, Integers, Values
 from quantmedic.collectors.from_checkpoint.layers.weight_slices import (
     Part,

@@ -1,13 +1,13 @@
 """Computed from a few output channels of a layer: other readings of its codes, and gains of its channels."""
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
-from quantmedic.collectors.from_checkpoint.layers.weight_fields import Integers, Values
+from quantmedic.collectors.from_checkpoint.layers.output_gains import ALIKE_CHANNEL, LOUD, QUIET, Gains
+from quantmedic.collectors.from_checkpoint.layers.weight_fields import Values
 from quantmedic.collectors.from_checkpoint.layers.weight_slices import Sides, Source, finite_or_zero, row_gains
-from quantmedic.collectors.from_checkpoint.packed.packed_layer import PackedLayer, restore_order
+from quantmedic.collectors.from_checkpoint.packed.packed_layer import PackedLayer
 from quantmedic.collectors.pair.weight_grids import (
     ALIKE_ROUNDED,
     CERTAIN,
@@ -30,36 +30,9 @@ GAIN_EXPLAINS = 0.75
 _GAIN_ROUNDS = 5
 #: Another round is not worth it where the last one has changed no gain by more than this share of it.
 _SETTLED = 0.002
-#: A gain counts by itself from here on, up or down, where stored and float weights are this alike but for it: clipping
-#: and coarse rounding shrink a channel by up to a half, and erased ones are not alike.
-_LOUD, _QUIET, _ALIKE = 1.25, 0.5, 0.95
 #: Gains are above the noise of rounding where their variance is this many times as large as rounding makes it, and no
 #: less than this.
 _NOISE_RATIO, _LEAST_VARIANCE = 4.0, 0.01**2
-
-
-@dataclass
-class Gains:
-    """What stored weights are multiplied with against the float ones.
-
-    Attributes:
-        columns: Factor of each input channel; None where no gains are found.
-        ratio: Largest factor over the smallest; None where it is not known.
-        slight: Factors that are above the noise, although too small to be taken out; None where there are none.
-        alike: Cosine of stored and float weights of each input channel.
-    """
-
-    columns: Values | None = None
-    ratio: float | None = None
-    slight: Values | None = None
-    alike: Values | None = None
-
-    def in_order(self, order: Integers | None) -> "Gains":
-        """The same of channels that were sorted by this order."""
-        columns, slight, alike = (
-            None if each is None else restore_order(each, order) for each in (self.columns, self.slight, self.alike)
-        )
-        return Gains(columns, self.ratio, slight, alike)
 
 
 def better_reading(layer: PackedLayer, source: Source) -> dict[str, object]:
@@ -120,14 +93,14 @@ def _explain_most(x: Values, y: Values, bits: int) -> bool:
 
 def _some_stand_out(columns: Values, alike: Values) -> bool:
     """Some channel has a gain of its own, and is the float one but for it."""
-    known = np.log(columns[(alike > _ALIKE) & (columns > 0)])
+    known = np.log(columns[(alike > ALIKE_CHANNEL) & (columns > 0)])
     own = known - np.median(known) if known.size else known
-    return bool((own > np.log(_LOUD)).any() or (own < np.log(_QUIET)).any())
+    return bool((own > np.log(LOUD)).any() or (own < np.log(QUIET)).any())
 
 
 def _are_above_noise(columns: Values, alike: Values, rows: int) -> bool:
     """The gains of channels that are alike differ by more than rounding makes them."""
-    kept = (alike > _ALIKE) & (columns > 0)
+    kept = (alike > ALIKE_CHANNEL) & (columns > 0)
     if kept.sum() < MIN_GAIN_ROWS:
         return False
     noise = float(np.mean((1 / alike[kept] ** 2 - 1) / rows))
