@@ -156,12 +156,8 @@ def _given_options(options: CollectOptions) -> Iterator[str]:
     """Names of the options that are not as they are by default; what a diagnosis tries unasked does not count."""
     usual = CollectOptions()
     for each in fields(usual):
-        value = getattr(options, each.name)
-        if _differs(value, getattr(usual, each.name)) and not (each.name == "prove" and value in _UNASKED):
+        value, own = getattr(options, each.name), getattr(usual, each.name)
+        # An empty list is as good as an empty tuple.
+        differs = value is not None if own is None else value != own and bool(value or own)
+        if differs and not (each.name == "prove" and value in _UNASKED):
             yield each.name
-
-
-def _differs(value: object, usual: object) -> bool:
-    if usual is None:
-        return value is not None
-    return value != usual and bool(value or usual)  # an empty list is as good as an empty tuple

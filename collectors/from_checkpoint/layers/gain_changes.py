@@ -57,11 +57,7 @@ class NormChange:
 
     def is_undone_by(self, gains: Floats) -> bool:
         """Gains of a layer that reads it explain most of the change."""
-        return any(
-            _departure(factor * gains) < _EXPLAINED * _departure(factor)
-            for factor in self.factors
-            if factor.shape == gains.shape
-        )
+        return any(_undoes(gains, factor) for factor in self.factors if factor.shape == gains.shape)
 
 
 def _explained_changes(changes: Iterable[NormChange], readers: Sequence[Layer]) -> list[NormChange]:
@@ -136,7 +132,7 @@ class _Places:
     def _find_factor(change: NormChange, beside: Iterable[Layer], inputs: int) -> Floats | None:
         columns = [each.columns for each in beside if each.inputs == inputs]
         for factor in (each for each in change.factors if len(each) == inputs):
-            if any(_departure(factor * gains) < _EXPLAINED * _departure(factor) for gains in columns):
+            if any(_undoes(gains, factor) for gains in columns):
                 return factor
         return None
 
@@ -191,6 +187,11 @@ def _stand_out(gains: Floats) -> tuple[int, float]:
     departure = _logarithms(gains)
     loud = np.abs(departure) > np.log(LOUD)
     return int(loud.sum()), float(np.exp(departure[np.nanargmax(np.abs(departure))])) if loud.any() else 1.0
+
+
+def _undoes(gains: Floats, factor: Floats) -> bool:
+    """Gains explain most of what a norm multiplies with."""
+    return _departure(factor * gains) < _EXPLAINED * _departure(factor)
 
 
 def _departure(gains: Floats) -> float:
