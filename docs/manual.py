@@ -21,7 +21,7 @@ def manual_pages(rules: RuleBase, manuals: Mapping[str, str]) -> dict[str, Page]
         moved = _with_links(text, page)
         shown = _with_facts_of_rule(moved, rule, rules) if rule is not None else moved
         found[place_of(page)] = Page(shown, "Rules" if rule is not None else "Manual")
-    return found | {"glossary.md": Page(glossary_page(), "Reference")}
+    return found | {"glossary.md": Page(glossary_page(rules), "Reference")}
 
 
 def place_of(page: str) -> str:

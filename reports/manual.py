@@ -11,6 +11,7 @@ from markdown.extensions import Extension
 from markdown.treeprocessors import Treeprocessor
 
 from quantmedic.engine.case.facts import SCOPES, fact_paths
+from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.reports.text import field_info, printable
 
 EXTENSIONS = ("tables", "fenced_code", "footnotes", "def_list", "abbr", "sane_lists")
@@ -38,19 +39,20 @@ def to_html(text: str, *, anchor: str = "", demote: int = 0, link: Callable[[str
     return html.replace("<pre>", '<pre tabindex="0">')
 
 
-def glossary_page() -> str:
-    """All facts with path, description and unit, as a page of the manual."""
+def glossary_page(rules: RuleBase) -> str:
+    """All facts with path, description, unit and what it takes to know it, as a page of the manual."""
     lines = [
         "# Glossary of facts",
         "",
-        "Rules read these facts. A fact that was not measured is absent, never 0. Wherever a path holds `data.`, the "
-        "same facts exist under `representative.` and `validation.` for one data set alone; `data` is the validation "
-        "set where it was given, else the representative set. Every scope may also read the facts of the model, as "
-        "`model.` followed by their path.",
+        "Rules read these facts. A fact that is not known is absent, never 0, and what asks for it is not judged; the "
+        "last column says what it takes. Wherever a path holds `data.`, the same facts exist "
+        "under `representative.` and `validation.` for one data set alone; `data` is the validation set where it was "
+        "given, else the representative set. Every scope may also read the facts of the model, as `model.` followed by "
+        "their path.",
     ]
     for scope, cls in SCOPES.items():
         lines += ["", f"## {scope}", "", (cls.__doc__ or "").strip().splitlines()[0].replace("``", "`"), ""]
-        lines += ["| fact | what it is | unit |", "|---|---|---|", *_glossary_rows(scope)]
+        lines += ["| fact | what it is | unit | if it is missing |", "|---|---|---|---|", *_glossary_rows(scope, rules)]
     return "\n".join(lines) + "\n"
 
 
@@ -65,13 +67,14 @@ def slug(text: str) -> str:
     return re.sub(r"[^\w]+", "-", text.lower()).strip("-")
 
 
-def _glossary_rows(scope: str) -> Iterable[str]:
+def _glossary_rows(scope: str, rules: RuleBase) -> Iterable[str]:
     for path, info in fact_paths(scope).items():  # type: ignore[arg-type]
         if path.startswith("model.") or re.search(r"(^|\.)(representative|validation)\.", path):
             continue
         fact = field_info(info)
-        description = fact.description.replace("|", "\\|").replace("*", "\\*").replace("<", "&lt;")
-        yield f"| `{path}` | {description} | {fact.unit or ''} |"
+        cells = (fact.description, fact.unit or "", rules.hint(path) or "")
+        texts = (cell.replace("|", "\\|").replace("*", "\\*").replace("<", "&lt;") for cell in cells)
+        yield f"| `{path}` | {' | '.join(texts)} |"
 
 
 class _Safety(Extension):  # type: ignore[misc]  # python-markdown has no types

@@ -24,7 +24,6 @@ from quantmedic.reports.machines.junit import render_junit
 from quantmedic.reports.machines.metrics import render_metrics
 from quantmedic.reports.machines.model_explorer import render_model_explorer
 from quantmedic.reports.machines.sarif import render_sarif
-from quantmedic.reports.manual import glossary_page
 from quantmedic.reports.page.html import INDEX, render_index, render_manual_page
 from quantmedic.reports.sections.prescription import prescription_files
 from quantmedic.reports.sections.prescription_run import run_files
@@ -230,7 +229,7 @@ def _png(chart: Drawing) -> bytes:
 
 def _manual_files(manuals: Mapping[str, str], formats: list[str]) -> Iterator[tuple[str, bytes]]:
     """The manual in the formats of the reports that link to it."""
-    every = dict(sorted({**manuals, "glossary": glossary_page()}.items()))
+    every = dict(sorted(manuals.items()))
     if "html" in formats:
         for code, page in kept_pages(every, render_manual_page).items():
             yield f"manual/{code}.html", page.encode()

@@ -98,7 +98,11 @@ class _Files:
 
     def _add_rule(self, rule: Rule, path: Path) -> None:
         if rule.id in self.rules:
-            raise RuleError(f"duplicate rule id {rule.id}", where=[str(path), str(self.rules[rule.id].path)])
+            raise RuleError(
+                f"duplicate rule id {rule.id}",
+                where=[str(path), str(self.rules[rule.id].path)],
+                help="give one of them another id, or leave one of the two folders out",
+            )
         self.rules[rule.id] = rule
 
     def rule_base(self) -> RuleBase:

@@ -60,8 +60,10 @@ class RuleBase(Data):
 
     def hint(self, path: str) -> str | None:
         """How to supply a missing fact: the hint of the longest matching prefix of its path."""
-        matching = [prefix for prefix in self.hints if path.startswith(prefix)]
-        return self.hints[max(matching, key=len)] if matching else None
+        longest = max((prefix for prefix in self.hints if path.startswith(prefix)), key=len, default=None)
+        if longest == "" and path.startswith("model."):
+            return self.hint(path.removeprefix("model."))
+        return self.hints[longest] if longest is not None else None
 
     def needs_data(self, path: str) -> bool:
         """A fact is measured on samples: its hint names the option that passes them."""

@@ -161,10 +161,18 @@ def lint_rules(folders: Sequence[Path]) -> tuple[RuleBase, list[Rule], list[Rema
     """The rule base with the rules of the folders that load, these rules alone, and what is wrong with them.
 
     Raises:
-        RuleError: A folder does not exist or holds no rule, or its thresholds, remedies or hints cannot be read.
+        RuleError: A folder does not exist, holds no rule or is that of the built-in rules, or its thresholds, remedies
+            or hints cannot be read.
     """
     refused: list[RuleError] = []
     builtin = load_rulebase()
+    for folder in folders:
+        if folder.resolve() == rule_folder().resolve():
+            raise RuleError(
+                "the folder holds the built-in rules, which are in force anyway",
+                where=str(folder),
+                help="give a folder of your own rules; pytest tests/rules tests the built-in ones in a checkout",
+            )
     require_own_files(folders)
     base = load_rules([rule_folder(), *folders], refused=refused)
     granted = {rule.id for rule in builtin.rules}

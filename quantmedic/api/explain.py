@@ -36,10 +36,12 @@ def explanation(code: str, rule_folders: Iterable[str | Path] = ()) -> str:
     base = load_rulebase(rule_folders)
     pages = load_manuals(base)
     wanted = code.strip()
-    found = _page_of_rule(wanted, base, pages) or _topic(wanted, pages) or _fact(wanted) or _threshold(wanted, base)
+    found = (
+        _page_of_rule(wanted, base, pages) or _topic(wanted, pages) or _fact(wanted, base) or _threshold(wanted, base)
+    )
     if found is None:
         found = _toolchain(wanted, base, pages) or _section(wanted, pages) or _remedy(wanted, base)
-    found = found or _short_fact(wanted)
+    found = found or _short_fact(wanted, base)
     if found is None:
         raise QuantmedicError(f"nothing is called {code!r}", help=_where_else(wanted, base, pages))
     return found
@@ -71,12 +73,12 @@ def _topic(wanted: str, pages: Mapping[str, str]) -> str | None:
     return found or next((text for text in pages.values() if _is_named(wanted, _other_names(text))), None)
 
 
-def _fact(wanted: str) -> str | None:
+def _fact(wanted: str, base: RuleBase) -> str | None:
     facts = _facts()
-    return _about_fact(wanted, *facts[wanted]) if wanted in facts else None
+    return _about_fact(wanted, *facts[wanted], base) if wanted in facts else None
 
 
-def _short_fact(wanted: str) -> str | None:
+def _short_fact(wanted: str, base: RuleBase) -> str | None:
     """Facts whose path ends so, with the fewest parts: reports show them within a part that is known there."""
     facts = _facts()
     ending = [path for path in facts if path.endswith(f".{wanted.casefold()}")]
@@ -84,11 +86,12 @@ def _short_fact(wanted: str) -> str | None:
         return None
     shortest = min(path.count(".") for path in ending)
     found = [path for path in ending if path.count(".") == shortest]
-    return "\n".join(_about_fact(path, *facts[path]) for path in found)
+    return "\n".join(_about_fact(path, *facts[path], base) for path in found)
 
 
-def _about_fact(path: str, scope: str, text: str, unit: str) -> str:
-    return f"# {path}\n\n{text}\n\nScope: {scope}. Unit: {unit}.\n"
+def _about_fact(path: str, scope: str, text: str, unit: str, base: RuleBase) -> str:
+    missing = f"Where it is missing, what asks for it is not judged: {base.hint(path)}."
+    return f"# {path}\n\n{text}\n\nScope: {scope}. Unit: {unit}.\n\n{missing}\n"
 
 
 def _facts() -> dict[str, tuple[str, str, str]]:

@@ -160,11 +160,13 @@ def write_report(
         OutputError: The folder cannot be written.
     """
     # A check imports this module and writes no report: it need not wait for jinja2 and markdown.
+    from quantmedic.reports.manual import glossary_page
     from quantmedic.reports.write import write_report as _write
 
     target, base = Path(folder), rules or load_rulebase()
     opened = inspect(case, base) if case is not None else None
-    written = [(file.path, file.size) for file in _write(diagnosis, load_manuals(base), target, formats, opened)]
+    manuals = {**load_manuals(base), "glossary": glossary_page(base)}
+    written = [(file.path, file.size) for file in _write(diagnosis, manuals, target, formats, opened)]
     if opened is not None:
         save_case(opened.case, target / CASE_FILE)
         written.append((target / CASE_FILE, (target / CASE_FILE).stat().st_size))

@@ -7,6 +7,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from quantmedic.api.authoring import lint_rules, new_rule, run_examples
+from quantmedic.api.rulebase import rule_folder
 from quantmedic.cli.main import cli
 from quantmedic.engine.case.facts import SCOPES
 from quantmedic.engine.errors import QuantmedicError
@@ -132,13 +133,13 @@ def test_a_page_that_is_missing_and_an_id_that_is_taken_are_refused(folder: Path
     assert done.exit_code == 1 and "U001 it has no page" in done.output
     edit(folder / "U001.yaml", "id: U001", "id: W002")
     done = call("--test-rules", folder)
-    assert done.exit_code == 1 and "duplicate rule id W002" in done.output
+    assert done.exit_code == 1 and "duplicate rule id W002" in done.output and "help: give one of them" in done.output
 
 
 @pytest.mark.thorough
 def test_nothing_to_check_is_a_failure_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    for folder in (tmp_path / "empty", tmp_path / "missing"):
+    for folder in (tmp_path / "empty", tmp_path / "missing", rule_folder()):
         done = call("--test-rules", folder)
         assert isinstance(done.exception, QuantmedicError) and str(folder) in str(done.exception)
 

@@ -606,6 +606,7 @@ def manuals() -> dict[str, str]:
         "D001": "# D001 too-few-samples\n\nBack to [the weights](W001.md#what-to-do).\n",
         "general/preprocessing": "# Preprocessing\n\nBoth pipelines must be alike, see [W001](../W001.md).\n",
         "general/calibration-search": "# Search for a calibration method\n\nTry them all.\n",
+        "glossary": "# Glossary of facts\n\nWhat rules read.\n",
     }
 
 

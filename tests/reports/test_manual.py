@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from quantmedic.api.rulebase import load_rulebase
 from quantmedic.engine.case.facts import SCOPES, fact_paths
 from quantmedic.reports.manual import glossary_page, sibling, to_html
 from quantmedic.reports.page.html import render_manual_page
@@ -74,12 +75,14 @@ def test_a_page_finds_its_report_from_any_depth() -> None:
 
 @pytest.mark.source("insights-definitions")
 def test_the_glossary_holds_every_fact() -> None:
-    page = glossary_page()
+    rules = load_rulebase()
+    page = glossary_page(rules)
     for scope in SCOPES:
         for path in fact_paths(scope):
             if path.startswith("model."):
                 continue
             general = re.sub(r"(^|\.)(representative|validation)\.", r"\1data.", path)
             assert f"| `{general}` |" in page, path
+            assert rules.hint(path) != rules.hints[""], f"say in rules/hints.yaml where {path} comes from"
     assert page.count("\n## ") == len(SCOPES)
     assert "<table>" in to_html(page)
