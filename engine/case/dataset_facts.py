@@ -131,7 +131,6 @@ class DatasetFacts(Facts):
         "ratio",
     )
     halves_disagreement: float | None = fact("median over activation tensors of their halves_disagreement", "ratio")
-    input_spread: float | None = fact("std of this set's inputs / std of the validation inputs", "ratio")
     level_spread: float | None = fact(
         "deviation of the samples' means / deviation of all values, over the same of the validation set: 1 where "
         "samples differ from each other as those do, whatever their contrast; resizing keeps it, copies and blends of "
@@ -146,8 +145,9 @@ class DatasetFacts(Facts):
         "variance of those: 1 for a set of the same kind, less for a part of it near the middle, more for others",
         "ratio",
     )
-    effective_rank: float | None = fact("exp(entropy of the feature covariance's normalized eigenvalues)")
-    effective_rank_ratio: float | None = fact("effective_rank / effective_rank of the validation set", "ratio")
+    effective_rank_ratio: float | None = fact(
+        "exp(entropy of the normalized eigenvalues of the features' covariance) / that of the validation set", "ratio"
+    )
     classes: int | None = fact("distinct classes that the float network predicts on this set")
     class_coverage: float | None = fact("classes seen in this set / classes seen in the validation set", "share")
     clipped_share: float | None = fact(

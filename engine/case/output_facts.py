@@ -69,7 +69,6 @@ class OutputFacts(Facts):
     tensor: TensorFacts = TensorFacts()
     is_integer: bool | None = fact("the last operation on the way to the output ends on an integer grid")
     step: float | None = fact("step of that grid", "value")
-    distinct_levels: int | None = fact("codes that the whole output uses on the data", "levels")
     distinct_levels_worst_column: int | None = fact("codes that the poorest column of the last axis uses", "levels")
     levels: float | None = fact("range width of the float output / step: codes that its range spans", "levels")
     margin_median: float | None = fact("median of top-1 minus top-2 of the float output", "value")

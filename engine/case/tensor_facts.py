@@ -76,11 +76,9 @@ class DistributionFacts(Facts):
     absmax: float | None = fact("largest magnitude, exact", "value")
     mean: float | None = fact("mean", "value")
     std: float | None = fact("population standard deviation", "value")
-    p0_01: float | None = fact("0.01 % quantile, within one histogram bin (6.3 % of its value)", "value")
-    p1: float | None = fact("1 % quantile, within one histogram bin", "value")
+    p1: float | None = fact("1 % quantile, within one histogram bin (6.3 % of its value)", "value")
     p50: float | None = fact("median, within one histogram bin", "value")
     p99: float | None = fact("99 % quantile, within one histogram bin", "value")
-    p99_99: float | None = fact("99.99 % quantile, within one histogram bin", "value")
     abs_p99_99: float | None = fact("99.99 % quantile of the magnitude, within one histogram bin", "value")
     zscore_max: float | None = fact("largest |x - mean| / std", "σ")
     tail_share: float | None = fact(
@@ -92,7 +90,6 @@ class DistributionFacts(Facts):
         "ratio",
     )
     range_inflation_bits: float | None = fact("log2(absmax / abs_p99_99): bits that the rarest values cost", "bits")
-    zero_share: float | None = fact("share of exact zeros", "share")
     negative_share: float | None = fact("share of elements < 0", "share")
     channel_absmax_ratio: float | None = fact("largest channel absmax / median channel absmax", "ratio")
     channel_rms_ratio: float | None = fact(

@@ -21,7 +21,7 @@ from quantmedic.engine.case.records import Case
 from quantmedic.engine.case.statistics import SampleTable, SetStatistics
 from quantmedic.engine.formulas.columns import ratio
 from quantmedic.engine.formulas.domain import domain_facts, with_nearest_set
-from quantmedic.engine.formulas.first_input import feature_covariance, input_std, lattices_of, trace_of
+from quantmedic.engine.formulas.first_input import feature_covariance, lattices_of, trace_of
 from quantmedic.engine.formulas.images import image_facts
 from quantmedic.engine.formulas.input_relation import (
     KNOWN_RANGE,
@@ -74,7 +74,6 @@ def _facts_of_set(
     samples = statistics.samples
     mean, std, low, high = _input_moments(case, statistics)
     lattices = lattices_of(statistics)
-    rank = _effective_rank(feature_covariance(statistics))
     index = case.record.input_tensor
     relation = relation_facts(case) if role == "representative" else RelationFacts()
     whole = _usual_deviation(case, role, relation, strays)
@@ -99,10 +98,9 @@ def _facts_of_set(
         lattice_low=tuple(low for _, low, _ in lattices) or None,
         range_growth=_median_fact(tensors, role, "range_growth"),
         halves_disagreement=_median_fact(tensors, role, "halves_disagreement"),
-        effective_rank=rank,
         classes=len(_classes(statistics)) or None,
         **of_both,
-        **(_facts_against(case, statistics, validation, rank) if validation is not None else {}),
+        **(_facts_against(case, statistics, validation) if validation is not None else {}),
         **_range_facts(case, tensors, role),
         misfit_share=misfit_share(case, tensors) if role == "representative" else None,
         **image_facts(case, statistics),
@@ -111,19 +109,15 @@ def _facts_of_set(
     )
 
 
-def _facts_against(
-    case: Case, statistics: SetStatistics, validation: SetStatistics, rank: float | None
-) -> dict[str, Any]:
-    """Fields of ``DatasetFacts`` that set a set, whose features have an effective rank, against the validation set."""
+def _facts_against(case: Case, statistics: SetStatistics, validation: SetStatistics) -> dict[str, Any]:
+    """Fields of ``DatasetFacts`` that set a set against the validation set."""
     covariance, reference = feature_covariance(statistics), feature_covariance(validation)
     classes, expected = _classes(statistics), _classes(validation)
-    has_input = case.record.input_tensor is not None
     return {
-        "input_spread": ratio(input_std(case, statistics), input_std(case, validation)) if has_input else None,
         "level_spread": ratio(_level_share(statistics.samples), _level_share(validation.samples)),
         "feature_spread": ratio(trace_of(covariance), trace_of(reference)),
         "feature_excursion": feature_excursion(case.statistics.get("representative"), validation),
-        "effective_rank_ratio": ratio(rank, _effective_rank(reference)),
+        "effective_rank_ratio": ratio(_effective_rank(covariance), _effective_rank(reference)),
         "class_coverage": len(classes & expected) / len(expected) if classes and expected else None,
         "class_coverage_ratio": _coverage_ratio(statistics, validation),
         "saturation_excess": _saturation_excess(case, statistics, validation),

@@ -337,7 +337,6 @@ def _output_facts(case: Case, position: int, tensors: tuple[TensorFacts, ...], t
     margin = float(np.median(margins)) if margins.size else None
     return OutputFacts(
         **known,
-        distinct_levels=int(used.any(axis=0).sum()) if used is not None else None,
         distinct_levels_worst_column=int(used.sum(axis=1).min()) if used is not None else None,
         levels=ratio(width_of(tensor), step),
         margin_median=margin,

@@ -22,7 +22,7 @@ from quantmedic.engine.formulas.columns import (
 )
 
 NO_CLIPPING = ClippingFacts()
-_QUANTILES = {"p0_01": 0.0001, "p1": 0.01, "p50": 0.5, "p99": 0.99, "p99_99": 0.9999}
+_QUANTILES = {"p1": 0.01, "p50": 0.5, "p99": 0.99}
 #: Facts that rest on the smallest and largest values.
 _EXTREME = (
     "zscore_max",
@@ -109,7 +109,6 @@ def shape_of(bins: BinTable) -> dict[str, Floats]:
         "tail_body_ratio": np.where(
             tail > 0, magnitudes.shares_above(top / 16) / np.maximum(tail, np.finfo(np.float64).tiny) - 1, np.nan
         ),
-        "zero_share": zeros,
         "negative_share": bins.sum_by_tensor(np.where(bins.low < 0, bins.count, 0.0)) / bins.totals,
     }
 

@@ -74,9 +74,7 @@ FIRST_FACTS = (
 FACT_GROUPS = {
     "Values": ("lattice_step", "lattice_low", "saturation_excess", "uniform_distance", "normal_distance"),
     "Variety": (
-        "input_spread",
         "feature_spread",
-        "effective_rank",
         "effective_rank_ratio",
         "class_coverage_ratio",
         "unseen_channel_share",
@@ -365,8 +363,7 @@ def outputs_section(outputs: Sequence[OutputFacts]) -> Section:
             (Column("worst column or operand in dB"), _worst_text),
             (Column("dead columns"), _dead_text),
             (Column("levels spanned", "num"), lambda output: output.levels),
-            (Column("levels used", "num"), lambda output: output.distinct_levels),
-            (Column("in the poorest column", "num"), lambda output: output.distinct_levels_worst_column),
+            (Column("levels used in the poorest column", "num"), lambda output: output.distinct_levels_worst_column),
             (Column("step", "num"), lambda output: output.step),
             (Column("median margin", "num"), lambda output: output.margin_median),
             (Column("share of ties", "num"), lambda output: output.tie_share),

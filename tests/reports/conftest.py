@@ -326,7 +326,6 @@ def case_facts(
             tensor=layers[-1].output,
             is_integer=True,
             step=0.118,
-            distinct_levels=118,
             distinct_levels_worst_column=21,
             margin_median=1.92,
             tie_share=0.0134,

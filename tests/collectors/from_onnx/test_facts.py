@@ -235,7 +235,6 @@ def assert_distribution(facts: TensorFacts, x: Array) -> None:
     for key, value in (("min", x.min()), ("max", x.max()), ("absmax", np.abs(x).max()), ("std", x.std())):
         assert getattr(found, key) == pytest.approx(value, rel=1e-5), key
     assert found.mean == pytest.approx(x.mean(), abs=1e-5 * x.std())
-    assert found.zero_share == pytest.approx((x == 0).mean())
     assert found.negative_share == pytest.approx((x < 0).mean())
     assert found.tail_share == pytest.approx((np.abs(x) > np.abs(x).max() / 2).mean(), abs=0.04)
     for key, q in (("p1", 0.01), ("p50", 0.5), ("p99", 0.99)):
@@ -921,7 +920,6 @@ def test_classes_margins_and_ties_equal_numpy(usual):
     agreement = (scores.argmax(axis=1) == quantized.argmax(axis=1)).mean()
     assert usual.facts.model.output_agreement == pytest.approx(agreement)
     (output,) = usual.facts.outputs
-    assert output.distinct_levels == len(np.unique(quantized))
     assert output.distinct_levels_worst_column == min(len(np.unique(column)) for column in quantized.T)
 
 

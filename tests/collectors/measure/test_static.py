@@ -124,7 +124,7 @@ def test_what_rests_on_data_is_missing(tmp_path: Path) -> None:
     assert all(layer.degraded is None and layer.output.data.values.count is None for layer in facts.layers)
     assert all(layer.weight_error.sqnr_db is None for layer in facts.layers)
     assert facts.model.harmed is None and facts.model.output_sqnr_db is None and facts.model.nonfinite_in is None
-    assert [output.distinct_levels for output in facts.outputs] == [None]
+    assert [output.distinct_levels_worst_column for output in facts.outputs] == [None]
     assert facts.without_data
 
 

@@ -174,7 +174,6 @@ def test_distribution_of_a_tensor() -> None:
     assert found.mean == pytest.approx(x.mean(), rel=1e-5)
     assert found.std == pytest.approx(x.std(), rel=1e-5)
     assert found.zscore_max == pytest.approx((x.max() - x.mean()) / x.std(), rel=1e-5)
-    assert found.zero_share == pytest.approx((x == 0).mean())
     assert found.negative_share == 0
     assert found.tail_share == pytest.approx((x > x.max() / 2).mean(), abs=0.01)
     tops = x.max(axis=(0, 2))
