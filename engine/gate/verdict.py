@@ -66,19 +66,11 @@ class Circumstances:
     static: bool = False
 
 
-@without_garbage_collection
-def run_gate(
-    file: PolicyFile,
-    base: RuleBase,
-    case: Case,
-    facts: CaseFacts,
-    diagnosis: Diagnosis,
-    results: Sequence[RuleResult],
-    given: Circumstances,
-) -> CheckReport:
-    """Apply a policy to a diagnosis.
+@dataclass(frozen=True)
+class Gate:
+    """A policy, and the diagnosis that it is applied to.
 
-    Args:
+    Attributes:
         file: The policy.
         base: The rules in force, its choice and thresholds among them.
         case: What was measured.
@@ -86,15 +78,8 @@ def run_gate(
         diagnosis: What became of its findings.
         results: Results of all rules on the facts.
         given: Day, baseline and options.
-
-    Raises:
-        DataError: A budget names an output that the network does not have.
     """
-    return _Gate(file, base, case, facts, diagnosis, results, given).report
 
-
-@dataclass(frozen=True)
-class _Gate:
     file: PolicyFile
     base: RuleBase
     case: Case
@@ -103,8 +88,13 @@ class _Gate:
     results: Sequence[RuleResult]
     given: Circumstances
 
-    @property
-    def report(self) -> CheckReport:
+    @without_garbage_collection
+    def judge(self) -> CheckReport:
+        """Apply the policy.
+
+        Raises:
+            DataError: A budget names an output that the network does not have.
+        """
         gates, given = tuple(self._gates()), self.given
         verdict, fails = self._verdict(gates)
         return CheckReport(

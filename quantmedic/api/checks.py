@@ -14,7 +14,7 @@ from quantmedic.engine.diagnosis.inspection import Inspection
 from quantmedic.engine.errors import BaselineError
 from quantmedic.engine.gate.baseline import BASELINE_SCHEMA, Baseline, baseline_of, render_baseline
 from quantmedic.engine.gate.policy import PolicyFile
-from quantmedic.engine.gate.verdict import Circumstances, gone_findings, run_gate
+from quantmedic.engine.gate.verdict import Circumstances, Gate, gone_findings
 from quantmedic.engine.json_text import read_json
 from quantmedic.engine.rules.evaluate import evaluate
 from quantmedic.engine.rules.rulebase import RuleBase
@@ -80,7 +80,8 @@ def check(
         warn_only=warn_only,
         static=opened.case.record.run.get("mode") == STATIC,
     )
-    found = run_gate(file, base, opened.case, opened.facts, diagnosis, evaluate(base, opened.facts), given)
+    gate = Gate(file, base, opened.case, opened.facts, diagnosis, evaluate(base, opened.facts), given)
+    found = gate.judge()
     return diagnosis.model_copy(update={"gate": found.verdict, "check": found})
 
 

@@ -28,7 +28,7 @@ from quantmedic.engine.diagnosis.prescription import prescribe
 from quantmedic.engine.diagnosis.suspects import Repair
 from quantmedic.engine.formulas.change import Change, Targets
 from quantmedic.engine.gate.policy import Policy, PolicyFile
-from quantmedic.engine.gate.verdict import Circumstances, run_gate
+from quantmedic.engine.gate.verdict import Circumstances, Gate
 from quantmedic.engine.rules.evaluate import Finding, evaluate
 from quantmedic.engine.rules.remedy_kinds import BOUNDS
 from quantmedic.engine.rules.rule import Rule
@@ -211,7 +211,7 @@ def diagnosis_of(drawn: Drawn, policy: dict[str, Any] | None) -> Diagnosis:
     case = judged(found, {"validation": table(350)}, base=SMALL).case
     file = PolicyFile(Policy.model_validate(policy or {}))
     given = Circumstances(today=date(2026, 11, 22), policy=None if policy is None else "quantmedic.toml")
-    report = run_gate(file, BASE, case, found, made, evaluate(BASE, found), given)
+    report = Gate(file, BASE, case, found, made, evaluate(BASE, found), given).judge()
     return made.model_copy(update={"check": report, "gate": report.verdict})
 
 

@@ -12,7 +12,7 @@ from quantmedic.engine.contract.check_report import CheckedFinding, CheckReport,
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.gate.baseline import Baseline, baseline_of
 from quantmedic.engine.gate.policy import Policy, PolicyFile
-from quantmedic.engine.gate.verdict import Circumstances, run_gate
+from quantmedic.engine.gate.verdict import Circumstances, Gate
 from quantmedic.engine.rules.evaluate import RuleResult, evaluate
 from quantmedic.engine.rules.rulebase import Threshold
 
@@ -37,7 +37,7 @@ def checked(
     results = evaluate(RULES, found.facts)
     found = replace(found, diagnosis=explained(found.diagnosis, results, explains or {}))
     circumstances = Circumstances(**{"today": TODAY, **given})
-    return run_gate(file, RULES, found.case, found.facts, found.diagnosis, results, circumstances)
+    return Gate(file, RULES, found.case, found.facts, found.diagnosis, results, circumstances).judge()
 
 
 def explained(diagnosis: Diagnosis, results: list[RuleResult], explains: dict[str, tuple[str, ...]]) -> Diagnosis:
@@ -263,7 +263,8 @@ class TestVerdicts:
         sets = {role: of.model_copy(update={"complete": False}) for role, of in found.case.record.datasets.items()}
         case = Case(found.case.record.model_copy(update={"datasets": sets}), found.case.statistics)
         given = Circumstances(today=TODAY)
-        report = run_gate(PolicyFile(), RULES, case, found.facts, found.diagnosis, evaluate(RULES, found.facts), given)
+        results = evaluate(RULES, found.facts)
+        report = Gate(PolicyFile(), RULES, case, found.facts, found.diagnosis, results, given).judge()
         assert (report.verdict, report.exit_code) == ("INSUFFICIENT_DATA", 3)
         assert gate(report, "data").message == "not read to the end: validation, 400 samples; go on with --resume"
 
@@ -311,7 +312,7 @@ def test_lines_of_the_policy_are_kept() -> None:
     policy = Policy.model_validate({"check": {"budget": [{"metric": "top1", "max_drop": 1.0}]}, **ignore()})
     lines = {"check": 1, "check.fail_on": 2, "check.budget.0": 5, "ignore.0": 9}
     found = judged(facts(SPREAD), {"validation": table(300)}, base=RULES)
-    report = run_gate(
+    report = Gate(
         PolicyFile(policy, None, lines),
         RULES,
         found.case,
@@ -319,6 +320,6 @@ def test_lines_of_the_policy_are_kept() -> None:
         found.diagnosis,
         evaluate(RULES, found.facts),
         replace(Circumstances(TODAY), location="ci/quantmedic.toml"),
-    )
+    ).judge()
     assert (gate(report, "accuracy top1").line, gate(report, "findings").line) == (5, 2)
     assert report.exemptions[0].line == 9 and report.location == "ci/quantmedic.toml"
