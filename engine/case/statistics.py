@@ -1,7 +1,7 @@
 """Statistics of one data set: columns that accumulate over its samples, and merge with those of another shard."""
 
 from collections.abc import Iterable, Mapping, MutableMapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -114,6 +114,12 @@ WEIGHT_COLUMNS: Mapping[str, type] = {
     "weights.sum": np.float64,
     "weights.square": np.float64,
 }
+#: Accumulators of a set that add up, and those of which the least and the most count.
+_ADDED = (
+    *("feature_count", "feature_sum", "feature_outer", "flipped_count", "flipped_sum"),
+    *("tensor_samples", "sample_width", "sample_count", "spatial"),
+)
+_LEAST, _MOST = ("bucket_min", "slot_min"), ("bucket_max", "slot_max")
 
 
 @dataclass
@@ -249,35 +255,23 @@ class SetStatistics:
         columns |= {
             "mean": a["mean"] + delta * share,
             "m2": a["m2"] + b["m2"] + delta * delta * a["count"] * share,
-            "min": np.minimum(a["min"], b["min"]),
-            "max": np.maximum(a["max"], b["max"]),
-            "deployed_min": np.minimum(a["deployed_min"], b["deployed_min"]),
-            "deployed_max": np.maximum(a["deployed_max"], b["deployed_max"]),
         }
-        columns |= {f"{kind}.max": np.maximum(a[f"{kind}.max"], b[f"{kind}.max"]) for kind in ERROR_KINDS}
-        return SetStatistics(
-            channels=self.channels,
+        columns |= {name: np.minimum(a[name], b[name]) for name in ("min", "deployed_min")}
+        largest = ("max", "deployed_max", *(f"{kind}.max" for kind in ERROR_KINDS))
+        columns |= {name: np.maximum(a[name], b[name]) for name in largest}
+        return replace(
+            self,
             columns=columns,
+            **{name: getattr(self, name) + getattr(other, name) for name in _ADDED},
+            **{name: np.minimum(getattr(self, name), getattr(other, name)) for name in _LEAST},
+            **{name: np.maximum(getattr(self, name), getattr(other, name)) for name in _MOST},
             histograms=add_histograms(self.histograms, other.histograms),
-            bucket_min=np.minimum(self.bucket_min, other.bucket_min),
-            bucket_max=np.maximum(self.bucket_max, other.bucket_max),
+            quantized_histograms=add_histograms(self.quantized_histograms, other.quantized_histograms),
             samples=np.concatenate([self.samples, other.samples]),
             lattice=[union_lattice(x, y) for x, y in zip(self.lattice, other.lattice, strict=True)],
-            feature_count=self.feature_count + other.feature_count,
-            feature_sum=self.feature_sum + other.feature_sum,
-            feature_outer=self.feature_outer + other.feature_outer,
-            flipped_count=self.flipped_count + other.flipped_count,
-            flipped_sum=self.flipped_sum + other.flipped_sum,
             feature_width=self.feature_width or other.feature_width,
             codes=[x | y for x, y in zip(self.codes, other.codes, strict=True)],
-            tensor_samples=self.tensor_samples + other.tensor_samples,
-            sample_width=self.sample_width + other.sample_width,
-            sample_count=self.sample_count + other.sample_count,
-            slot_min=np.minimum(self.slot_min, other.slot_min),
-            slot_max=np.maximum(self.slot_max, other.slot_max),
             comparisons=_add_comparisons(self.comparisons, other.comparisons),
-            spatial=self.spatial + other.spatial,
-            quantized_histograms=add_histograms(self.quantized_histograms, other.quantized_histograms),
             thumbnails=self.thumbnails.merge(other.thumbnails),
             tallies={
                 key: Tally.join([own.tallies.get(key, Tally.not_measured(len(own.samples))) for own in (self, other)])
@@ -292,10 +286,7 @@ class SetStatistics:
         if mine != theirs:
             raise CaseError(
                 "the shards were compared with different outputs",
-                where=[
-                    f"one    {', '.join(_compared_outputs(self)) or 'none'}",
-                    f"other  {', '.join(_compared_outputs(other)) or 'none'}",
-                ],
+                where=[f"one    {', '.join(mine) or 'none'}", f"other  {', '.join(theirs) or 'none'}"],
                 help="give --reference-outputs, --device-outputs and --stage for all shards or for none",
             )
 
