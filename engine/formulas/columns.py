@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel
 
+from quantmedic.engine.case.facts import Facts
 from quantmedic.engine.case.statistics import Column
 
 Floats = NDArray[np.float64]
@@ -29,6 +31,11 @@ def facts_by_tensor(fields: Mapping[str, Column]) -> Iterator[dict[str, Any]]:
     columns = [[None if v != v else v for v in column.tolist()] for column in fields.values()]
     for values in zip(*columns, strict=True):
         yield dict(zip(fields, values, strict=True))
+
+
+def recorded_fields(record: BaseModel, facts: type[Facts]) -> dict[str, Any]:
+    """What a record of the case holds under the names of facts: it is these facts as it stands."""
+    return {name: getattr(record, name) for name in facts.model_fields if name in type(record).model_fields}
 
 
 def owner_of_rows(offsets: Integers) -> Integers:

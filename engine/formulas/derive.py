@@ -25,7 +25,7 @@ from quantmedic.engine.case.output_columns import has_selected_rows, mixes_score
 from quantmedic.engine.case.output_comparison import affine_facts, ending_facts
 from quantmedic.engine.case.records import Case, OperatorRecord
 from quantmedic.engine.case.statistics import SAMPLE_DTYPE, SampleTable
-from quantmedic.engine.formulas.columns import FieldsByPlace, per_tensor, ratio
+from quantmedic.engine.formulas.columns import FieldsByPlace, per_tensor, ratio, recorded_fields
 from quantmedic.engine.formulas.datasets import dataset_facts
 from quantmedic.engine.formulas.decoders import decoder_fields
 from quantmedic.engine.formulas.device_tensors import departure_fields, tensors_with_device
@@ -125,38 +125,24 @@ def _layer_facts(
     output = tensors[index] if index is not None else TensorFacts()
     here = degraded[index] if index is not None else None
     carried = [degraded[i] for i in op.inputs if i is not None]
-    return LayerFacts(
-        name=op.name,
-        float_name=op.float_name,
-        quantized_name=op.quantized_name,
-        float_nodes=op.float_nodes,
-        op_type=op.op_type,
-        index=op.index,
-        is_compute=op.is_compute,
-        is_last=op.is_last,
-        executed_as="integer" if op.executed_as == "integer" else "float" if op.executed_as == "float" else None,
-        weight=op.weight.model_copy(update={"normalized_mse": normalized_mse(op.weight)}),
-        weight_error=weight_error,
-        bias=op.bias,
-        constant=op.constant,
-        fusion=op.fusion,
-        input_worst_channel_sqnr_db=_least(
-            tensors[i].data.rounding.worst_channel_sqnr_db for i in op.inputs if i is not None
-        ),
-        run_time_bits=run_time_bits(op, tensors),
-        divisor_steps=divisor_steps(op, tensors),
-        output=output,
-        degraded=here,
-        worst_output_sqnr_db=worst.get(index) if index is not None else None,
-        feeders=_feeders(op, writers),
-        born=_is_born(here, carried, len(carried) < len(op.inputs)),
-        reads_unsigned=_reads_unsigned(op, tensors),
-        operations=op.operations,
-        time_ms=op.time_ms,
-        asked=op.asked,
-        reported=op.reported,
-        added_nmse=_added_nmse(output, [tensors[i] for i in op.inputs if i is not None]),
-    )
+    inputs = [tensors[i] for i in op.inputs if i is not None]
+    found: dict[str, Any] = {
+        **recorded_fields(op, LayerFacts),
+        "executed_as": op.executed_as if op.executed_as in ("integer", "float") else None,
+        "weight": op.weight.model_copy(update={"normalized_mse": normalized_mse(op.weight)}),
+        "weight_error": weight_error,
+        "input_worst_channel_sqnr_db": _least(tensor.data.rounding.worst_channel_sqnr_db for tensor in inputs),
+        "run_time_bits": run_time_bits(op, tensors),
+        "divisor_steps": divisor_steps(op, tensors),
+        "output": output,
+        "degraded": here,
+        "worst_output_sqnr_db": worst.get(index) if index is not None else None,
+        "feeders": _feeders(op, writers),
+        "born": _is_born(here, carried, len(carried) < len(op.inputs)),
+        "reads_unsigned": _reads_unsigned(op, tensors),
+        "added_nmse": _added_nmse(output, inputs),
+    }
+    return LayerFacts(**found)
 
 
 def _added_nmse(output: TensorFacts, inputs: Sequence[TensorFacts]) -> float | None:

@@ -22,7 +22,7 @@ from quantmedic.engine.case.histogram import BinTable
 from quantmedic.engine.case.records import Case, OperatorRecord, TensorRecord
 from quantmedic.engine.case.statistics import ERROR_KINDS, Column, SetStatistics
 from quantmedic.engine.decibels import sqnr_of_nmse
-from quantmedic.engine.formulas.columns import Floats, bits_between, per_tensor, ratio
+from quantmedic.engine.formulas.columns import Floats, bits_between, per_tensor, ratio, recorded_fields
 from quantmedic.engine.formulas.distributions import clipping_of, distributions_of, shape_of
 from quantmedic.engine.formulas.error_facts import all_error_facts, deployed_facts
 from quantmedic.engine.formulas.self_gating import product_error
@@ -172,34 +172,22 @@ def _tensor_facts(
     record, main_set = case.record.tensors[index], main_role(case)
     main, quantizer = data.get(main_set, TensorDataFacts()), record.quantizer
     best_sqnr_db, zero_point_gain_db = best or (None, None)
-    return TensorFacts(
-        name=record.name,
-        float_name=record.float_name,
-        producer=record.producer,
-        producer_name=record.producer_name,
-        consumers=record.consumers,
-        read_by_relu=set(record.consumers) == {"Relu"} if record.consumers else None,
-        readers=record.readers,
-        channels=record.channels if record.axis is not None else None,
-        is_half=record.is_half,
-        is_squared=record.is_squared,
-        quantizer=quantizer,
-        representative=data.get("representative", TensorDataFacts()),
-        validation=data.get("validation", TensorDataFacts()),
-        data=main,
-        best_sqnr_db=best_sqnr_db,
-        zero_point_gain_db=zero_point_gain_db,
-        pattern=record.pattern,
-        asymmetry_waste=_asymmetry_waste(main.values),
-        clip_high=record.clip_high,
-        clip_lost=record.clip_lost,
-        floor_lost=record.floor_lost,
-        recorded=recorded_facts(record.recorded, data.values(), quantizer),
-        shift_excess=_shift_excess(main.values, quantizer, case.record.model.settings),
+    found: dict[str, Any] = {
+        **recorded_fields(record, TensorFacts),
+        **{str(role): own for role, own in data.items()},
+        "data": main,
+        "read_by_relu": set(record.consumers) == {"Relu"} if record.consumers else None,
+        "channels": record.channels if record.axis is not None else None,
+        "best_sqnr_db": best_sqnr_db,
+        "zero_point_gain_db": zero_point_gain_db,
+        "asymmetry_waste": _asymmetry_waste(main.values),
+        "recorded": recorded_facts(record.recorded, data.values(), quantizer),
+        "shift_excess": _shift_excess(main.values, quantizer, case.record.model.settings),
         **grid_facts(main.values, quantizer),
         **_facts_beside_mask(case, index, main.values),
         **_inner_noise_facts(case, record, main),
-    )
+    }
+    return TensorFacts(**found)
 
 
 def grid_facts(values: DistributionFacts, quantizer: QuantizerFacts) -> dict[str, Any]:
