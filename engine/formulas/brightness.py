@@ -11,7 +11,7 @@ from quantmedic.engine.case.facts import Role
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.case.statistics import SetStatistics
 from quantmedic.engine.formulas.columns import Floats
-from quantmedic.engine.formulas.first_input import FULL_SPAN, lattices_of
+from quantmedic.engine.formulas.first_input import FULL_SPAN, channel_moments, first_input, lattices_of
 
 #: Standard errors that tell the mean of one set from that of another.
 _CERTAIN = 3.0
@@ -55,18 +55,10 @@ def brightness_facts(case: Case) -> dict[str, Any]:
     return facts
 
 
-def _moments(case: Case, statistics: SetStatistics) -> tuple[Floats, Floats]:
-    """Mean and deviation of the channels of the first input."""
-    assert case.record.input_tensor is not None
-    view = statistics.tensor(case.record.input_tensor)
-    count = np.maximum(view.count, 1)
-    return view.mean.astype(np.float64), np.sqrt(np.maximum(view.m2, 0.0) / count)
-
-
 def _light_as_given(case: Case, role: Role, statistics: SetStatistics) -> _Light | None:
     """By the preprocessing that the user told; None where no mean was told."""
     told = _mapping(_mapping(case.record.run.get("preprocessing")).get(role))
-    centre, deviation = _moments(case, statistics)
+    centre, deviation = channel_moments(first_input(case, statistics))
     usual = {"mean": None, "std": 1.0, "scale": 1.0}
     mean, std, scale = (_column(told.get(name, other), len(centre)) for name, other in usual.items())
     if mean is None or std is None or scale is None:
@@ -85,17 +77,18 @@ def _on_one_grid(case: Case, mine: SetStatistics, other: SetStatistics) -> tuple
     zero = other_lows if other_spans.min() == FULL_SPAN else lows if spans.min() == FULL_SPAN else None
     if zero is None:
         return None
-    (mean, deviation), (other_mean, other_deviation) = (_moments(case, s) for s in (mine, other))
+    (mean, deviation), (other_mean, other_deviation) = (channel_moments(first_input(case, s)) for s in (mine, other))
     here = _Light((mean - zero) / step, deviation / step, True)
     return here, _Light((other_mean - zero) / step, other_deviation / step, True)
 
 
 def _from_zero(case: Case, mine: SetStatistics, other: SetStatistics) -> tuple[_Light, _Light] | None:
     """Both sets begin at 0, as images do that are not centred."""
-    assert case.record.input_tensor is not None
-    if any(s.tensor(case.record.input_tensor).min.min() != 0.0 for s in (mine, other)):
+    views = [first_input(case, s) for s in (mine, other)]
+    if any(view.min.min() != 0.0 for view in views):
         return None
-    return _Light(*_moments(case, mine), False), _Light(*_moments(case, other), False)
+    here, there = (_Light(*channel_moments(view), False) for view in views)
+    return here, there
 
 
 def _mapping(value: object) -> Mapping[str, object]:

@@ -21,7 +21,7 @@ from quantmedic.engine.case.records import Case
 from quantmedic.engine.case.statistics import SampleTable, SetStatistics
 from quantmedic.engine.formulas.columns import ratio
 from quantmedic.engine.formulas.domain import domain_facts, with_nearest_set
-from quantmedic.engine.formulas.first_input import feature_covariance, lattices_of, trace_of
+from quantmedic.engine.formulas.first_input import channel_moments, feature_covariance, lattices_of, trace_of
 from quantmedic.engine.formulas.images import image_facts
 from quantmedic.engine.formulas.input_relation import (
     KNOWN_RANGE,
@@ -132,8 +132,8 @@ def _input_moments(
     if index is None or not statistics.tensor(index).count.sum():
         return None, None, None, None
     view = statistics.tensor(index)
-    std = np.sqrt(view.m2 / np.maximum(view.count, 1))
-    return tuple(view.mean.tolist()), tuple(std.tolist()), float(view.min.min()), float(view.max.max())
+    mean, std = channel_moments(view)
+    return tuple(mean.tolist()), tuple(std.tolist()), float(view.min.min()), float(view.max.max())
 
 
 def _effective_rank(covariance: NDArray[np.float64] | None) -> float | None:

@@ -7,11 +7,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.engine.case.records import Case
-from quantmedic.engine.case.statistics import LATTICE_POINTS, SetStatistics
+from quantmedic.engine.case.statistics import LATTICE_POINTS, SetStatistics, TensorStatistics
 from quantmedic.engine.formulas.columns import Floats
 
 #: (step, lowest point, steps spanned) of an even grid.
 Lattice = tuple[float, float, int]
+#: Mean and standard deviation per channel.
+ChannelMoments = tuple[Floats, Floats]
 #: Steps that a lattice spans from the pixel 0 to 255.
 FULL_SPAN = 255
 
@@ -60,10 +62,20 @@ def trace_of(covariance: Floats | None) -> float | None:
     return None if covariance is None else max(float(np.trace(covariance)), 0.0)
 
 
+def first_input(case: Case, statistics: SetStatistics) -> TensorStatistics:
+    """What was measured of the first input, which the case has."""
+    assert case.record.input_tensor is not None
+    return statistics.tensor(case.record.input_tensor)
+
+
+def channel_moments(view: TensorStatistics) -> ChannelMoments:
+    """Mean and deviation of the channels of a tensor; both 0 of one of which nothing was seen."""
+    return view.mean.astype(np.float64), np.sqrt(np.maximum(view.m2, 0.0) / np.maximum(view.count, 1))
+
+
 def input_std(case: Case, statistics: SetStatistics) -> float:
     """Standard deviation of the first input over all channels."""
-    assert case.record.input_tensor is not None
-    view = statistics.tensor(case.record.input_tensor)
+    view = first_input(case, statistics)
     count = max(int(view.count.sum()), 1)
     mean = float((view.count * view.mean).sum()) / count
     # Rounding may take it below zero.

@@ -15,9 +15,12 @@ from quantmedic.engine.case.statistics import SampleTable, SetStatistics, Tensor
 from quantmedic.engine.formulas.columns import ratio
 from quantmedic.engine.formulas.first_input import (
     FULL_SPAN,
+    ChannelMoments,
     Lattice,
     are_pixels,
+    channel_moments,
     feature_covariance,
+    first_input,
     input_std,
     lattice_of,
     lattices_of,
@@ -61,8 +64,6 @@ _SHAPE, _SAME_ZERO = math.log(2.0), 0.5
 _CHANCE = 0.02
 #: Squared deviations by which a channel has to fit another one better than its own.
 _REORDER_GAIN = 1e-6
-#: Mean and standard deviation per channel.
-ChannelMoments = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
 def relation_facts(case: Case) -> RelationFacts:
@@ -71,8 +72,8 @@ def relation_facts(case: Case) -> RelationFacts:
         return RelationFacts()
     fit = _fit(case, mine, other, input_std(case, other))
     flips = _flip_facts(case, mine, other)
-    index, sizes = case.record.input_tensor, (len(mine.samples), len(other.samples))
-    channels = _channel_facts(mine.tensor(index), other.tensor(index), sizes)
+    sizes = len(mine.samples), len(other.samples)
+    channels = _channel_facts(first_input(case, mine), first_input(case, other), sizes)
     return RelationFacts(**fit, **flips, **channels, **image_relation(mine, other))
 
 
@@ -163,9 +164,7 @@ def _write_numbers(values: list[float]) -> str:
 
 def _are_alike(case: Case, mine: SetStatistics, other: SetStatistics) -> bool:
     """The channels vary alike in both sets, which a mere shift does not change."""
-    assert case.record.input_tensor is not None
-    views = [statistics.tensor(case.record.input_tensor) for statistics in (mine, other)]
-    a, b = (np.sqrt(view.m2 / np.maximum(view.count, 1)) for view in views)
+    a, b = (channel_moments(first_input(case, statistics))[1] for statistics in (mine, other))
     return bool((np.maximum(a, b) <= _ALIKE * np.minimum(a, b)).all())
 
 
@@ -191,11 +190,10 @@ def _lattice_kind(grids: Sequence[tuple[Lattice, Lattice]], slopes: list[float],
 
 def _quantile_fit(case: Case, mine: SetStatistics, other: SetStatistics, deviation: float) -> dict[str, Any]:
     """Line through 99 quantiles of the two inputs; the sets are not paired, only alike."""
-    index = case.record.input_tensor
-    assert index is not None
+    views = first_input(case, mine), first_input(case, other)
     curves = []
-    for statistics in (mine, other):
-        bins = bins_of_view(statistics.tensor(index))
+    for view in views:
+        bins = bins_of_view(view)
         if bins is None:
             return {}
         curves.append(np.array([bins.quantile(q) for q in np.arange(0.01, 1.0, 0.01)]))
@@ -214,7 +212,7 @@ def _quantile_fit(case: Case, mine: SetStatistics, other: SetStatistics, deviati
     off_scale = (slope > 1.5 or slope < 1 / 1.5) and not low <= 1 <= high
     kind = "offset" if shift > 0.5 else "same"
     if off_scale:
-        kind = _quantile_kind(mine.tensor(index), other.tensor(index), slope, offset)
+        kind = _quantile_kind(*views, slope, offset)
     return {
         "method": "quantiles",
         "slope": slope,
@@ -269,12 +267,10 @@ def _slope_interval(mine: SampleTable, other: SampleTable) -> tuple[float, float
 
 
 def _flip_facts(case: Case, mine: SetStatistics, other: SetStatistics) -> dict[str, Any]:
-    index = case.record.input_tensor
-    assert index is not None
-    a, b = mine.tensor(index), other.tensor(index)
+    a, b = (first_input(case, statistics) for statistics in (mine, other))
     if not case.record.image_input or len(a.mean) != 3 or not a.count.all() or not b.count.all():
         return {}
-    moments = [(s.mean, np.sqrt(s.m2 / s.count)) for s in (a, b)]
+    moments = [channel_moments(view) for view in (a, b)]
     if not (moments[1][1] > 0).all():
         return {}
     lattices = [lattices_of(s) for s in (mine, other)]
@@ -314,7 +310,7 @@ def _channel_facts(mine: TensorStatistics, other: TensorStatistics, sizes: tuple
     """
     if not 1 < len(mine.mean) == len(other.mean) or not mine.count.all() or not other.count.all():
         return {}
-    (mean, std), (other_mean, scale) = ((s.mean, np.sqrt(np.maximum(s.m2, 0.0) / s.count)) for s in (mine, other))
+    (mean, std), (other_mean, scale) = (channel_moments(view) for view in (mine, other))
     dead = (mine.min == mine.max) & (other.min < other.max)
     dead[dead] = _chance_of_one_value(mine.min, other, sizes)[dead] * len(dead) < _CHANCE
     seen = (std > 0.0) & (scale > 0.0)
