@@ -114,6 +114,16 @@ class DistributionFacts(Facts):
         "difference of the range widths of two disjoint halves / range width of the whole set", "ratio"
     )
 
+    @property
+    def width(self) -> float | None:
+        """Width of the range of the values; None where they were not seen."""
+        return None if self.max is None or self.min is None else self.max - self.min
+
+    @property
+    def width_with_zero(self) -> float | None:
+        """Width of the range of the values and zero, which every grid holds; None where they were not seen."""
+        return None if self.max is None or self.min is None else max(self.max, 0.0) - min(self.min, 0.0)
+
 
 class ClippingFacts(Facts):
     """The float tensor against the range that its quantizer can represent."""

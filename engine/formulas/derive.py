@@ -31,15 +31,14 @@ from quantmedic.engine.formulas.decoders import decoder_fields
 from quantmedic.engine.formulas.device_tensors import departure_fields, tensors_with_device
 from quantmedic.engine.formulas.error_facts import divisor_steps, has_lost_channels, normalized_mse, weight_error_facts
 from quantmedic.engine.formulas.first_input import lattices_of
-from quantmedic.engine.formulas.language import block_fields, coarse_share, count_faults, wide_groups_share
+from quantmedic.engine.formulas.language import block_fields, with_layers
 from quantmedic.engine.formulas.noise_sources import (
     JOINING,
     budget_of_model,
     half_fields,
     layer_source_fields,
-    reach_of,
     tensors_with_sources,
-    width_of,
+    upstream,
 )
 from quantmedic.engine.formulas.outside import outside_facts
 from quantmedic.engine.formulas.reported import input_facts, reported_facts, toolchain_fields
@@ -51,8 +50,6 @@ from quantmedic.engine.garbage import without_garbage_collection
 from quantmedic.engine.metrics.kinds import is_share
 from quantmedic.engine.thresholds import Thresholds
 
-#: Steps upstream that still belong to the group around an operator, such as the pieces of a layer norm.
-FEEDER_STEPS = 3
 #: The models that have numbers which are no numbers.
 Models = Literal["none", "float", "quantized", "both"]
 
@@ -91,7 +88,7 @@ def assemble(
     layers = tuple(_layer_facts(op, tensors, degraded, worst, writers, error) for op, error in pairs)
     layers = _with_fields(layers, _more_of_layers(layers, case, tensors, thresholds))
     model = _facts_of_model(case, thresholds, layers, tensors, outputs)
-    odd = odd_set_reading(model.metric, thresholds.threshold("slight_kappa"), thresholds.threshold("substantial_kappa"))
+    odd = odd_set_reading(model.metric, thresholds)
     return CaseFacts(
         model=model,
         datasets=_facts_of_data(case, tensors, odd) if datasets is None else datasets,
@@ -158,10 +155,9 @@ def _more_of_layers(
     layers: tuple[LayerFacts, ...], case: Case, tensors: tuple[TensorFacts, ...], thresholds: Thresholds
 ) -> Iterator[FieldsByPlace]:
     """What depends on other layers, on the loss budget, and on what else was given."""
-    amplified = 10.0 ** (thresholds.threshold("noise_amplification_db") / 20.0)
     yield _rank_fields(layers)
     yield layer_source_fields(layers, case)
-    yield half_fields(layers, case, tensors, amplified, FEEDER_STEPS)
+    yield half_fields(layers, case, tensors, thresholds)
     yield departure_fields(layers, case)
     yield decoder_fields(layers, case)
     yield _time_fields(layers, case.record.model.kernels)
@@ -202,13 +198,7 @@ def _reads_unsigned(op: OperatorRecord, tensors: tuple[TensorFacts, ...]) -> boo
 
 def _feeders(op: OperatorRecord, writers: Mapping[int, OperatorRecord]) -> tuple[str, ...]:
     """Layers without weights upstream of one: with it, they are the group that a remedy has to cover."""
-    found: dict[str, None] = {}
-    frontier = [op]
-    for _ in range(FEEDER_STEPS):
-        inputs = [i for reader in frontier for i in reader.inputs if i is not None and i in writers]
-        frontier = [writer for i in inputs if not (writer := writers[i]).is_compute and writer.name != op.name]
-        found |= dict.fromkeys(writer.name for writer in frontier)
-    return tuple(found)
+    return tuple(dict.fromkeys(w.name for w in upstream(op, writers) if not w.is_compute and w.name != op.name))
 
 
 def _is_born(degraded: bool | None, carried: list[bool | None], unseen: bool) -> bool | None:
@@ -257,15 +247,15 @@ def _operand_facts(case: Case, tensors: tuple[TensorFacts, ...]) -> list[Operand
     rows: list[dict[str, Any]] = []
     pairs: list[tuple[dict[str, Any], str, int, Grid]] = []
     for op in case.record.operators:
-        inputs = [(i, tensors[i]) for i in op.inputs if i is not None]
+        inputs = [(i, tensors[i], tensors[i].data.values) for i in op.inputs if i is not None]
         if op.op_type not in JOINING or len(inputs) < 2:
             continue
         output = next((tensors[i] for i in op.outputs if i is not None), None)
         joint = grid_of(output.quantizer) if output is not None else None
         bits = output.quantizer.bits if output is not None else None
-        widest = max((reach for _, tensor in inputs if (reach := reach_of(tensor)) is not None), default=0.0)
-        for position, (i, tensor) in enumerate(inputs):
-            width = width_of(tensor)
+        widest = max(values.width_with_zero or 0.0 for _, _, values in inputs)
+        for position, (i, tensor, values) in enumerate(inputs):
+            width = values.width
             row = {
                 "layer": op.name,
                 "op_type": op.op_type,
@@ -324,7 +314,7 @@ def _output_facts(case: Case, position: int, tensors: tuple[TensorFacts, ...], t
     return OutputFacts(
         **known,
         distinct_levels_worst_column=int(used.sum(axis=1).min()) if used is not None else None,
-        levels=ratio(width_of(tensor), step),
+        levels=ratio(tensor.data.values.width, step),
         margin_median=margin,
         step_over_margin=ratio(step, margin),
         tie_share=float(samples["tie"][classified].mean()) if classified.any() else None,
@@ -360,8 +350,7 @@ def _facts_of_model(
     first, where = first_nonfinite(case, layers)
     samples = case.statistics[main_role(case)].samples if case.statistics else np.zeros(0, SAMPLE_DTYPE)
     classified = samples[samples["class_float"] >= 0]
-    limits = map(thresholds.threshold, ("label_margin", "slight_kappa", "float_metric_shortfall"))
-    metric = with_label_fit(metric_facts(case), case, *limits)
+    metric = with_label_fit(metric_facts(case), case, thresholds)
     same = classified["class_float"] == classified["class_quantized"]
     agreement = float(same.mean()) if same.size else None
     update = {
@@ -390,13 +379,7 @@ def _facts_of_model(
     }
     if not case.statistics:  # Nothing was run, so that no NaN could be seen.
         update |= dict.fromkeys(("float_nonfinite", "nonfinite_in", "nonfinite_output", "input_nonfinite"))
-    faults = count_faults(layers, case.record.model, thresholds)
-    told = {
-        "faults": faults,
-        "coarse_share": coarse_share(layers, case.record.model, thresholds),
-        "wide_groups_share": wide_groups_share(layers, case.record.model, thresholds),
-    }
-    update["checkpoint"] = case.record.model.checkpoint.model_copy(update=told)
+    update["checkpoint"] = with_layers(case.record.model.checkpoint, layers, thresholds)
     if (bad := case.record.model.language.nonfinite_tokens) is not None:
         update |= {"nonfinite_output": "quantized" if bad else "none", "harmed": bool(bad) or update["harmed"]}
     return case.record.model.model_copy(update=update)

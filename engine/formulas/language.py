@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from quantmedic.engine.case.facts import LanguageFacts, LayerFacts, ModelFacts, WeightFacts
+from quantmedic.engine.case.facts import CheckpointFacts, LanguageFacts, LayerFacts, ModelFacts, WeightFacts
 from quantmedic.engine.case.language_facts import RunningInputFacts
 from quantmedic.engine.formulas.columns import FieldsByPlace
 from quantmedic.engine.thresholds import Thresholds
@@ -51,29 +51,25 @@ def _is_erased(weight: WeightFacts, thresholds: Thresholds) -> bool:
     return lost > thresholds.threshold("lost_input_share") and is_uneven and not is_folded and not is_coarse
 
 
-def count_faults(layers: Sequence[LayerFacts], model: ModelFacts, thresholds: Thresholds) -> int | None:
-    """Layers and tensors that are no rounding of the float ones; None where no checkpoints were compared."""
-    if model.checkpoint.tensors is None:
-        return None
-    own = model.checkpoint
+def with_layers(own: CheckpointFacts, layers: Sequence[LayerFacts], thresholds: Thresholds) -> CheckpointFacts:
+    """What was told of two checkpoints with what their layers show together; as it was where none were compared.
+
+    These are the layers and tensors that are no rounding of the float ones, and the shares of the quantized layers that
+    are coarse in most of their channels, and that smaller groups would make finer.
+    """
+    if own.tensors is None:
+        return own
     others = (own.unexplained or 0) + (own.misfolded_norms or 0) + (own.unscaled_biases or 0)
-    return sum(_is_faulty(layer.weight, thresholds) for layer in layers) + others
-
-
-def coarse_share(layers: Sequence[LayerFacts], model: ModelFacts, thresholds: Thresholds) -> float | None:
-    """Share of the quantized layers most of whose channels are coarse; None where no checkpoints were compared."""
-    known = [own for layer in layers if (own := layer.weight.coarse_share) is not None]
-    if model.checkpoint.tensors is None or not known:
-        return None
-    return sum(own > thresholds.threshold("ruined_channel_share") for own in known) / len(known)
-
-
-def wide_groups_share(layers: Sequence[LayerFacts], model: ModelFacts, thresholds: Thresholds) -> float | None:
-    """Share of the quantized layers that smaller groups would make finer; None where no checkpoints were compared."""
-    known = [layer.weight for layer in layers if layer.weight.quantizer.bits is not None]
-    if model.checkpoint.tensors is None or not known:
-        return None
-    return sum(_has_wide_groups(weight, thresholds) for weight in known) / len(known)
+    shares = (layer.weight.coarse_share for layer in layers)
+    coarse = [share > thresholds.threshold("ruined_channel_share") for share in shares if share is not None]
+    wide = [_has_wide_groups(x.weight, thresholds) for x in layers if x.weight.quantizer.bits is not None]
+    return own.model_copy(
+        update={
+            "faults": sum(_is_faulty(layer.weight, thresholds) for layer in layers) + others,
+            "coarse_share": sum(coarse) / len(coarse) if coarse else None,
+            "wide_groups_share": sum(wide) / len(wide) if wide else None,
+        }
+    )
 
 
 def _has_wide_groups(weight: WeightFacts, thresholds: Thresholds) -> bool:

@@ -1,7 +1,7 @@
 """What each quantizer does to the noise at the output, as facts of tensors and layers, from the loss budget."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from quantmedic.engine.decibels import sqnr_db
 from quantmedic.engine.formulas.columns import FieldsByPlace
 from quantmedic.engine.formulas.stored_bins import main_role
 from quantmedic.engine.operator_types import LAYOUTS
+from quantmedic.engine.thresholds import Thresholds
 
 #: Operators that join operands on one grid.
 JOINING = ("Concat", "Add")
@@ -28,6 +29,8 @@ JOINING = ("Concat", "Add")
 MOVING = LAYOUTS | {"Gather", "Slice", "Split", "Cast"}
 #: Operators that take one operand from another.
 CANCELLING = ("Add", "Sub")
+#: Steps upstream that still belong to the group around an operator, such as the pieces of a layer norm.
+FEEDER_STEPS = 3
 #: A change mends a source where it takes away this share of what taking the source away does.
 MOST = 0.5
 _CLIPPED: tuple[tuple[Mechanism, str], ...] = (("clipped-low", "clipped_low"), ("clipped-high", "clipped_high"))
@@ -83,16 +86,17 @@ def _operand_ratios(case: Case, tensors: tuple[TensorFacts, ...]) -> dict[int, f
     found: dict[int, float] = {}
     joined: dict[int, list[int]] = {}
     for op in case.record.operators:
-        own = [i for i in op.inputs if i is not None and width_of(tensors[i]) is not None]
+        own = [i for i in op.inputs if i is not None and tensors[i].data.values.width is not None]
         if op.op_type not in JOINING or len(own) < 2:
             continue
         nested = joined if op.op_type == "Concat" else {}
         operands = [part for i in own for part in nested.get(i, [i])]
         outputs = [i for i in op.outputs if i is not None]
         nested |= dict.fromkeys(outputs, operands)
-        widths = [width for i in operands if (width := width_of(tensors[i]))]
+        values = [tensors[i].data.values for i in operands]
+        widths = [each.width for each in values if each.width]
         if widths:
-            found |= dict.fromkeys(outputs, max(reach_of(tensors[i]) or 0.0 for i in operands) / min(widths))
+            found |= dict.fromkeys(outputs, max(each.width_with_zero or 0.0 for each in values) / min(widths))
     return found
 
 
@@ -158,44 +162,37 @@ def _behind(case: Case, tensor: TensorFacts, index: int) -> dict[str, object]:
 
 
 def half_fields(
-    layers: tuple[LayerFacts, ...], case: Case, tensors: tuple[TensorFacts, ...], ratio: float, steps: int
+    layers: tuple[LayerFacts, ...], case: Case, tensors: tuple[TensorFacts, ...], thresholds: Thresholds
 ) -> FieldsByPlace:
-    """Layers that cancel against others.
-
-    Args:
-        layers: In the order of the operators.
-        case: Has the graph.
-        tensors: Facts of its tensors.
-        ratio: Operands cancel where each is more than this many times as wide as the result.
-        steps: Steps upstream of the operator that takes one from the other.
-    """
+    """Layers that cancel against others: both operands are much wider than the result."""
     writers = {i: case.record.operators[k] for i, k in case.record.writers().items()}
+    ratio = 10.0 ** (thresholds.threshold("noise_amplification_db") / 20.0)
     halves: dict[str, dict[str, None]] = {}
     for op in case.record.operators:
         if op.op_type not in CANCELLING or not _cancels(op, tensors, ratio):
             continue
-        members = [op.name, *_makers(op, writers, steps)]
+        members = [op.name, *dict.fromkeys(writer.name for writer in upstream(op, writers))]
         for name in members:
             halves.setdefault(name, {}).update(dict.fromkeys(other for other in members if other != name))
     return {k: {"halves": tuple(halves[layer.name])} for k, layer in enumerate(layers) if layer.name in halves}
 
 
 def _cancels(op: OperatorRecord, tensors: tuple[TensorFacts, ...], ratio: float) -> bool:
-    operands = [width_of(tensors[i]) for i in op.inputs if i is not None]
-    results = [width for i in op.outputs if i is not None and (width := width_of(tensors[i])) is not None]
-    known = [width for width in operands if width is not None]
-    return len(known) == len(operands) > 1 and bool(results) and min(known) > ratio * max(results)
+    """Each operand is more than so many times as wide as the result."""
+    operands, results = (
+        [tensors[i].data.values.width for i in ends if i is not None] for ends in (op.inputs, op.outputs)
+    )
+    known, made = ([width for width in widths if width is not None] for widths in (operands, results))
+    return len(known) == len(operands) > 1 and bool(made) and min(known) > ratio * max(made)
 
 
-def _makers(op: OperatorRecord, writers: Mapping[int, OperatorRecord], steps: int) -> Iterable[str]:
-    """Layers upstream of an operator, up to the first ones with weights."""
-    found: dict[str, None] = {}
+def upstream(op: OperatorRecord, writers: Mapping[int, OperatorRecord]) -> Iterator[OperatorRecord]:
+    """What feeds an operator, the nearest first: up to three steps, and no further than the first with weights."""
     frontier = [op]
-    for _ in range(steps):
-        read = [i for reader in frontier for i in reader.inputs if i is not None and i in writers]
-        found |= dict.fromkeys(writers[i].name for i in read)
-        frontier = [writers[i] for i in read if not writers[i].is_compute]
-    return found
+    for _ in range(FEEDER_STEPS):
+        read = [writers[i] for reader in frontier for i in reader.inputs if i is not None and i in writers]
+        yield from read
+        frontier = [writer for writer in read if not writer.is_compute]
 
 
 def budget_of_model(case: Case) -> dict[str, object]:
@@ -260,18 +257,6 @@ def _gap_db(tensor: TensorFacts) -> float:
     """How much better the tensor's grid holds the representative values than the validation values."""
     there, here = tensor.representative.rounding.sqnr_db, tensor.validation.rounding.sqnr_db
     return there - here if there is not None and here is not None and math.isfinite(here) else 0.0
-
-
-def reach_of(tensor: TensorFacts) -> float | None:
-    """Width of the range of its values and zero, which every grid holds; None where they were not seen."""
-    values = tensor.data.values
-    return None if values.max is None or values.min is None else max(values.max, 0.0) - min(values.min, 0.0)
-
-
-def width_of(tensor: TensorFacts) -> float | None:
-    """Width of the range of its values; None where they were not seen."""
-    values = tensor.data.values
-    return None if values.max is None or values.min is None else values.max - values.min
 
 
 def source_facts(budget: LossBudget) -> dict[tuple[SourceKind, int], SourceFacts]:

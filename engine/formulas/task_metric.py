@@ -19,6 +19,7 @@ from quantmedic.engine.metrics.detection import BOX_METRICS, LITTLE
 from quantmedic.engine.metrics.kinds import Interval, kind_of
 from quantmedic.engine.metrics.labels import fit_of_labels
 from quantmedic.engine.metrics.paired import discordant, is_binary
+from quantmedic.engine.thresholds import Thresholds
 
 #: Facts that are not given where the labels do not fit.
 _OF_THE_DROP = ("drop", "drop_low", "drop_high", "relative_drop", "gain_share")
@@ -49,18 +50,11 @@ def metric_facts(case: Case) -> MetricFacts:
     return MetricFacts(name=name, higher_is_better=case.record.metric_higher_is_better)
 
 
-def with_label_fit(metric: MetricFacts, case: Case, margin: float, slight: float, shortfall: float) -> MetricFacts:
+def with_label_fit(metric: MetricFacts, case: Case, thresholds: Thresholds) -> MetricFacts:
     """A metric of classes or boxes, with how the labels fit the classes of the first output, or the boxes found.
 
     Where they do not, no drop is given: it would say nothing. A weak float model may lose what it has. It is as good as
     it can be where it reaches what the user expects of it.
-
-    Args:
-        metric: As measured.
-        case: What was measured.
-        margin: Share by which the float model has to exceed chance.
-        slight: Kappa up to which it is weak.
-        shortfall: Share of the metric's scale by which it may miss what is expected of it.
     """
     if metric.name in BOX_METRICS:
         few = _finds_few_boxes(metric)
@@ -75,12 +69,14 @@ def with_label_fit(metric: MetricFacts, case: Case, margin: float, slight: float
     if len(classified) < _LABELS_JUDGED:
         return metric
     labels, predicted = (classified[name].astype(np.int64) for name in ("label", "class_float"))
+    margin, slight = thresholds.threshold("label_margin"), thresholds.threshold("slight_kappa")
     fit = fit_of_labels(labels, predicted, classified["hash"] % 2 == 0, margin, slight)
     if fit is None:
         return metric
     if fit.fault in _NEAR_CHANCE and metric.drop_high is not None and metric.drop_high < -margin:
         return metric  # The labels fit the quantized model: it is the float one that is another.
-    if fit.fault == "weak" and metric.expected_shortfall is not None and metric.expected_shortfall <= shortfall:
+    shortfall, allowed = metric.expected_shortfall, thresholds.threshold("float_metric_shortfall")
+    if fit.fault == "weak" and shortfall is not None and shortfall <= allowed:
         fit = fit._replace(fault="none")
     found = {"label_fault": fit.fault, "chance": fit.chance, "relabelled_value": fit.share, "label_shift": fit.shift}
     found |= {"kappa": fit.kappa}
@@ -88,19 +84,13 @@ def with_label_fit(metric: MetricFacts, case: Case, margin: float, slight: float
     return metric.model_copy(update={**found, **unknown})
 
 
-def odd_set_reading(metric: MetricFacts, slight: float, substantial: float) -> str:
-    """Which of two sets that were prepared differently is to be changed, in words.
-
-    Args:
-        metric: Its kappa is the float model's on the validation labels.
-        slight: Kappa up to which the model hardly does better than a guess.
-        substantial: Kappa from which on it gets what it was made for.
-    """
+def odd_set_reading(metric: MetricFacts, thresholds: Thresholds) -> str:
+    """Which of two sets that were prepared differently is to be changed, in words, by the float model's kappa."""
     if metric.kappa is None or metric.dataset != "validation":
         return "one of both sets is prepared wrongly, and labels of the validation set would tell which"
-    if metric.kappa > substantial:
+    if metric.kappa > thresholds.threshold("substantial_kappa"):
         return "the representative set is prepared wrongly"
-    if metric.kappa <= slight:
+    if metric.kappa <= thresholds.threshold("slight_kappa"):
         return "the validation set is prepared wrongly, if not both"
     return "one of both sets is prepared wrongly"
 

@@ -195,9 +195,9 @@ def grid_facts(values: DistributionFacts, quantizer: QuantizerFacts) -> dict[str
     reach = None if quantizer.low is None or quantizer.high is None else max(-quantizer.low, quantizer.high)
     negative = None if values.min is None else max(-values.min, 0.0)
     held = None if negative is None or quantizer.low is None else min(negative, max(0.0, -quantizer.low))
-    width = None if values.min is None or values.max is None else values.max - values.min
     typical = ratio(values.absmax, values.absmax_over_median)
-    sample = None if values.sample_range_ratio is None or width is None else values.sample_range_ratio * width
+    share, width = values.sample_range_ratio, values.width
+    sample = None if share is None or width is None else share * width
     return {
         "negative_levels": ratio(held, quantizer.scale),
         "negative_ratio": ratio(negative, quantizer.high),

@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
+from quantmedic.api.rulebase import load_rulebase
 from quantmedic.engine.case.facts import MetricFacts
 from quantmedic.engine.formulas.task_metric import odd_set_reading
 from quantmedic.engine.metrics.labels import chance_agreement, fit_of_labels
@@ -74,6 +75,7 @@ def kappa(labels, predicted):
 
 
 def test_which_of_two_sets_is_wrong_is_told_by_right_answers_on_the_validation_set() -> None:
+    base = load_rulebase()
     for kappa, dataset, said in [
         (0.9, "validation", "the representative set is prepared wrongly"),
         (0.4, "validation", "one of both sets is prepared wrongly"),
@@ -81,7 +83,7 @@ def test_which_of_two_sets_is_wrong_is_told_by_right_answers_on_the_validation_s
         (None, "validation", "labels of the validation set would tell which"),
         (0.9, "representative", "labels of the validation set would tell which"),
     ]:
-        assert said in odd_set_reading(MetricFacts(kappa=kappa, dataset=dataset), SLIGHT, 0.6)
+        assert said in odd_set_reading(MetricFacts(kappa=kappa, dataset=dataset), base)
 
 
 def test_samples_of_one_class_do_not_tell_a_good_model_from_one_that_always_says_the_same():
