@@ -20,6 +20,7 @@ from quantmedic.engine.formulas.columns import (
     owner_of_rows,
     per_tensor,
 )
+from quantmedic.engine.formulas.stored_bins import extremes
 
 NO_CLIPPING = ClippingFacts()
 _QUANTILES = {"p1": 0.01, "p50": 0.5, "p99": 0.99}
@@ -52,7 +53,7 @@ def distributions_of(
         return []
     columns, offsets, owner = statistics.columns, statistics.offsets, owner_of_rows(statistics.offsets)
     count = per_tensor(np.add, columns["count"], offsets)
-    low, high = (per_tensor(f, columns[n], offsets) for f, n in ((np.minimum, "min"), (np.maximum, "max")))
+    low, high = extremes(statistics)
     with np.errstate(all="ignore"):
         mean = per_tensor(np.add, columns["count"] * columns["mean"], offsets) / count
         away = columns["mean"] - mean[owner]
@@ -168,8 +169,7 @@ def _halves(statistics: SetStatistics, records: Sequence[TensorRecord]) -> tuple
 def clipping_of(statistics: SetStatistics, records: Sequence[TensorRecord]) -> list[ClippingFacts]:
     columns, offsets = statistics.columns, statistics.offsets
     low, high = (nan_for_none(getattr(record.quantizer, end) for record in records) for end in ("low", "high"))
-    smallest = per_tensor(np.minimum, columns["min"], offsets)
-    largest = per_tensor(np.maximum, columns["max"], offsets)
+    smallest, largest = extremes(statistics)
     count = per_tensor(np.add, columns["rounding.count"], offsets)
     square = per_tensor(np.add, columns["rounding.square"], offsets)
     energy = per_tensor(np.add, columns["clipped_energy"], offsets)
@@ -181,7 +181,7 @@ def clipping_of(statistics: SetStatistics, records: Sequence[TensorRecord]) -> l
             "overshoot": np.maximum(np.maximum(largest - high, low - smallest), 0.0) / width,
             "utilisation": np.maximum(np.minimum(largest, high) - np.maximum(smallest, low), 0.0) / width,
         }
-        extremes = knows_extremes(statistics)
-        fields |= {name: np.where(extremes, fields[name], np.nan) for name in ("overshoot", "utilisation")}
+        known_ends = knows_extremes(statistics)
+        fields |= {name: np.where(known_ends, fields[name], np.nan) for name in ("overshoot", "utilisation")}
         known = ((width > 0) & (count > 0)).tolist()
     return [ClippingFacts(**row) if k else NO_CLIPPING for k, row in zip(known, facts_by_tensor(fields), strict=True)]

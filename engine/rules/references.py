@@ -3,7 +3,7 @@
 import math
 import re
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
 
@@ -13,7 +13,7 @@ from pydantic import (
 )
 from pydantic.fields import FieldInfo
 
-from quantmedic.engine.case.facts import SCOPES, fact_paths
+from quantmedic.engine.case.facts import SCOPES, Scope, fact_paths
 from quantmedic.engine.errors import RuleError
 from quantmedic.engine.rules.conditions import Condition
 from quantmedic.engine.rules.remedies import EACH_FIELDS, NAME_FIELDS, VALUE_FIELDS, Remedy, can_be_shown
@@ -45,21 +45,15 @@ def check_rule(rule: Rule, base: RuleBase) -> None:
                 f"{rule.id} cannot yield to {name}: its scope is {scopes[name]}, not {rule.scope}",
                 where=place_of_text(path, name),
             )
-    known = fact_paths(rule.scope)
-    used = [condition.fact for condition in rule.conditions()]
     try:
         formats = [found for message in rule.messages() for found in message_formats(message)]
     except ValueError as error:
         where = place_of_keys(path, ["message"])
         raise RuleError(f"the message is not a valid format string: {error}", where=where) from error
-    for name in [*used, *(name for name, _ in formats), *rule.shows]:
-        if name not in known:
-            help_ = f"facts of scope {rule.scope} start at {SCOPES[rule.scope].__name__}"
-            raise RuleError(f"unknown fact {name!r}{suggest(name, known)}", where=place_of_text(path, name), help=help_)
+    used = [*(condition.fact for condition in rule.conditions()), *(name for name, _ in formats), *rule.shows]
+    known = _check_facts(used, rule.scope, lambda name: place_of_text(path, name))
     _check_conditions(rule.conditions(), known, base, path)
-    for name, spec in formats:
-        if _TOO_WIDE.search(spec) or not _can_be_written(known[name].annotation, spec):
-            raise RuleError(f"{name} cannot be written with the format {spec!r}", where=place_of_text(path, name + ":"))
+    _check_formats(formats, known, lambda name: place_of_text(path, f"{name}:"))
     for remedy in rule.remedies:
         if remedy not in base.remedies:
             raise RuleError(
@@ -79,7 +73,6 @@ def check_remedy(remedy: Remedy, base: RuleBase, path: Path) -> None:
     Raises:
         RuleError: Names the place and the nearest known name.
     """
-    known = fact_paths(remedy.scope)
 
     def place(*keys: object) -> str:
         return place_of_keys(path, [remedy.id, *keys])
@@ -88,15 +81,10 @@ def check_remedy(remedy: Remedy, base: RuleBase, path: Path) -> None:
         facts = remedy.facts()
     except ValueError as error:
         raise RuleError(f"the reason is not a valid format string: {error}", where=place("withheld")) from error
-    for name in facts:
-        if name not in known:
-            help_ = f"facts of scope {remedy.scope} start at {SCOPES[remedy.scope].__name__}"
-            raise RuleError(f"unknown fact {name!r}{suggest(name, known)}", where=place(), help=help_)
+    known = _check_facts(facts, remedy.scope, lambda name: place())
     _check_conditions(remedy.conditions(), known, base, path)
-    for reason in remedy.withheld:
-        for name, spec in message_formats(reason.because):
-            if _TOO_WIDE.search(spec) or not _can_be_written(known[name].annotation, spec):
-                raise RuleError(f"{name} cannot be written with the format {spec!r}", where=place("withheld"))
+    formats = [found for reason in remedy.withheld for found in message_formats(reason.because)]
+    _check_formats(formats, known, lambda name: place("withheld"))
     fields = {*NAME_FIELDS, *EACH_FIELDS, *VALUE_FIELDS, *remedy.values}
     for number, snippet in enumerate(remedy.snippets):
         for name in sorted(snippet.fields - fields):
@@ -105,6 +93,24 @@ def check_remedy(remedy: Remedy, base: RuleBase, path: Path) -> None:
                 where=place("snippets", number, "code" if snippet.code else "options"),
                 help=f"known: {', '.join(sorted(fields))}; braces that are meant literally are doubled",
             )
+
+
+def _check_facts(names: Iterable[str], scope: Scope, place: Callable[[str], str]) -> Mapping[str, FieldInfo]:
+    """All facts of a scope, which has to have those that are named."""
+    known = fact_paths(scope)
+    for name in names:
+        if name not in known:
+            help_ = f"facts of scope {scope} start at {SCOPES[scope].__name__}"
+            raise RuleError(f"unknown fact {name!r}{suggest(name, known)}", where=place(name), help=help_)
+    return known
+
+
+def _check_formats(
+    formats: Iterable[tuple[str, str]], known: Mapping[str, FieldInfo], place: Callable[[str], str]
+) -> None:
+    for name, spec in formats:
+        if _TOO_WIDE.search(spec) or not _can_be_written(known[name].annotation, spec):
+            raise RuleError(f"{name} cannot be written with the format {spec!r}", where=place(name))
 
 
 def _check_conditions(
