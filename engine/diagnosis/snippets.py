@@ -145,19 +145,19 @@ def _snippet_text(snippet: Snippet, advice: Advice, origin: str) -> str:
         texts.append(stand_within(text, snippet))
         texts += lines_behind([snippet], form, options)
     if set(snippet.frameworks) & {*WEIGHT_FILES}:
-        return with_words(with_helpers("\n".join([*code, *texts]), snippet.helpers), snippet)
+        return with_words(with_helpers("\n".join([*code, *texts]), snippet.tool.helpers), snippet)
     if not is_whole(snippet, advice):
-        return with_helpers("\n".join([*code, *texts]), snippet.helpers)
-    whole = with_helpers("\n".join([*code, *texts]), {**snippet.helpers, **advice.helpers})
+        return with_helpers("\n".join([*code, *texts]), snippet.tool.helpers)
+    whole = with_helpers("\n".join([*code, *texts]), {**snippet.tool.helpers, **advice.helpers})
     # A file that takes options is no Python.
     return with_imports(whole, advice.imports) if _is_python(snippet) else whole
 
 
 def with_words(code: str, snippet: Snippet) -> str:
     """A text behind its imports, and behind comments that say which names are the user's own."""
-    used = own_names(code, snippet.given)
+    used = own_names(code, snippet.tool.given)
     lines = [line for name, what in used.items() for line in as_comment(f"{name}: {what}")]
-    return with_imports("\n".join([*lines, *([""] if lines else []), code.strip("\n")]), snippet.imports)
+    return with_imports("\n".join([*lines, *([""] if lines else []), code.strip("\n")]), snippet.tool.imports)
 
 
 def as_comment(text: str) -> list[str]:

@@ -19,7 +19,7 @@ from quantmedic.engine.rules.references import check_remedy, check_rule
 from quantmedic.engine.rules.remedies import Remedy
 from quantmedic.engine.rules.rule import Rule
 from quantmedic.engine.rules.rulebase import RuleBase, Threshold
-from quantmedic.engine.rules.toolchain import Toolchain
+from quantmedic.engine.rules.toolchain import UNKNOWN, Toolchain
 from quantmedic.engine.rules.yaml_files import place_of_keys, read_yaml
 from quantmedic.engine.text import suggest
 
@@ -108,7 +108,7 @@ class _Files:
     def rule_base(self) -> RuleBase:
         """All of it together, not checked yet."""
         remedies = {
-            key: _with_forms(remedy, self.toolchains, self.remedy_paths[key]) for key, remedy in self.remedies.items()
+            key: _with_tools(remedy, self.toolchains, self.remedy_paths[key]) for key, remedy in self.remedies.items()
         }
         return RuleBase(
             rules=tuple(self.rules.values()),
@@ -122,25 +122,20 @@ class _Files:
         )
 
 
-def _with_forms(remedy: Remedy, toolchains: Mapping[str, Toolchain], path: Path) -> Remedy:
-    """The remedy with the forms that its options are written in."""
+def _with_tools(remedy: Remedy, toolchains: Mapping[str, Toolchain], path: Path) -> Remedy:
+    """The remedy with the toolchains that its snippets are written for."""
     snippets = []
     for number, snippet in enumerate(remedy.snippets):
-        toolchain = toolchains.get(snippet.toolchain)
-        known = toolchain.forms if toolchain is not None else {}
+        tool = toolchains.get(snippet.toolchain, UNKNOWN)
         for name in snippet.options:
-            if name not in known:
+            if name not in tool.forms:
                 raise RuleError(
-                    f"{snippet.toolchain} has no form {name!r}{suggest(name, known)}",
+                    f"{snippet.toolchain} has no form {name!r}{suggest(name, tool.forms)}",
                     where=place_of_keys(path, [remedy.id, "snippets", number, "options"]),
                     help="forms stand in toolchains.yaml; without one, write code instead of options",
                 )
-        frameworks = snippet.frameworks or (toolchain.frameworks if toolchain is not None else ())
-        filled = {"forms": {name: known[name] for name in snippet.options}, "frameworks": frameworks}
-        words = (
-            {"helpers": toolchain.helpers, "imports": toolchain.imports, "given": toolchain.given} if toolchain else {}
-        )
-        snippets.append(snippet.model_copy(update=filled | words))
+        filled = {"tool": tool, "frameworks": snippet.frameworks or tool.frameworks}
+        snippets.append(snippet.model_copy(update=filled))
     return remedy.model_copy(update={"snippets": tuple(snippets)})
 
 

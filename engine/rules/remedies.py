@@ -11,6 +11,7 @@ from pydantic import (
 from quantmedic.engine.rules.conditions import Condition, Data, Node, leaves
 from quantmedic.engine.rules.remedy_kinds import Simulation
 from quantmedic.engine.rules.rule import Rule, message_fields, names_layers
+from quantmedic.engine.rules.toolchain import UNKNOWN, Toolchain
 from quantmedic.engine.rules.toolchain_options import FIELD, Form, Options, asked_fields
 
 #: How far a snippet was checked.
@@ -77,16 +78,7 @@ class Snippet(Data):
         exclude=True,
         description="Python text behind the options' call and that statement; {0} is the first argument of the call",
     )
-    forms: Mapping[str, Form] = Field(default={}, exclude=True, description="these forms; the loader fills them in")
-    helpers: Mapping[str, str] = Field(
-        default={}, exclude=True, description="definitions of the toolchain by name; the loader fills them in"
-    )
-    imports: Mapping[str, str | tuple[str, ...]] = Field(
-        default={}, exclude=True, description="what the toolchain imports by module; the loader fills it in"
-    )
-    given: Mapping[str, str] = Field(
-        default={}, exclude=True, description="names of the toolchain that are the user's own; the loader fills them in"
-    )
+    tool: Toolchain = Field(default=UNKNOWN, exclude=True, description="the toolchain; the loader fills it in")
     note: str | None = None
     reads: Literal["representative", "application"] = Field(
         default="representative",
@@ -121,6 +113,11 @@ class Snippet(Data):
     def takes(self, framework: str | None) -> bool:
         """The toolchain quantizes models of this framework."""
         return framework in self.frameworks if self.frameworks else framework not in WEIGHT_FILES
+
+    @property
+    def forms(self) -> dict[str, Form]:
+        """The forms that take its options."""
+        return {name: self.tool.forms[name] for name in self.options}
 
     @property
     def fields(self) -> frozenset[str]:

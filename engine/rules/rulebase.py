@@ -15,7 +15,6 @@ from quantmedic.engine.rules.log_patterns import LogPattern
 from quantmedic.engine.rules.remedies import WEIGHT_FILES, Remedy
 from quantmedic.engine.rules.rule import Rule, matches
 from quantmedic.engine.rules.toolchain import Toolchain
-from quantmedic.engine.rules.toolchain_options import Form
 from quantmedic.engine.text import suggest
 
 
@@ -86,22 +85,14 @@ class RuleBase(Data):
         if not any(framework in form.of for toolchain in self.toolchains for form in toolchain.forms.values()):
             return self
 
-        def own(forms: Mapping[str, Form]) -> dict[str, Form]:
-            return {name: form.for_framework(framework) for name, form in forms.items()}
+        tools = {own.name: own.for_framework(framework) for own in self.toolchains}
 
-        toolchains = (each.model_copy(update={"forms": own(each.forms)}) for each in self.toolchains)
-        remedies = {
-            key: remedy.model_copy(
-                update={
-                    "snippets": tuple(
-                        each.model_copy(update={"forms": own(each.forms)}) if each.forms else each
-                        for each in remedy.snippets
-                    )
-                }
-            )
-            for key, remedy in self.remedies.items()
-        }
-        return self.model_copy(update={"toolchains": tuple(toolchains), "remedies": remedies})
+        def rewrite(remedy: Remedy) -> Remedy:
+            snippets = (s.model_copy(update={"tool": tools.get(s.toolchain, s.tool)}) for s in remedy.snippets)
+            return remedy.model_copy(update={"snippets": tuple(snippets)})
+
+        remedies = {key: rewrite(remedy) for key, remedy in self.remedies.items()}
+        return self.model_copy(update={"toolchains": tuple(tools.values()), "remedies": remedies})
 
     def with_thresholds(self, values: Mapping[str, object], origin: str) -> "RuleBase":
         """Replace thresholds by the user's; ``origin`` is shown as their source.

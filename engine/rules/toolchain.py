@@ -129,6 +129,15 @@ class Toolchain(BaseModel):
         default={}, description="names to import by module; a text is the name for the module itself"
     )
 
+    def for_framework(self, framework: str | None) -> "Toolchain":
+        """The toolchain with its forms as they are written for models of a framework."""
+        forms = {name: form.for_framework(framework) for name, form in self.forms.items()}
+        return self.model_copy(update={"forms": forms})
+
+
+#: What a snippet is written for where toolchains.yaml says nothing of it.
+UNKNOWN = Toolchain(name="", title="", names=(), checked="")
+
 
 class Chosen(BaseModel):
     """The toolchain that a report is written for."""
