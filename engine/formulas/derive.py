@@ -27,7 +27,6 @@ from quantmedic.engine.case.records import Case, OperatorRecord
 from quantmedic.engine.case.statistics import SAMPLE_DTYPE, SampleTable
 from quantmedic.engine.formulas.columns import FieldsByPlace, per_tensor, ratio, recorded_fields
 from quantmedic.engine.formulas.datasets import dataset_facts
-from quantmedic.engine.formulas.decoders import decoder_fields
 from quantmedic.engine.formulas.device_tensors import departure_fields, tensors_with_device
 from quantmedic.engine.formulas.error_facts import divisor_steps, has_lost_channels, normalized_mse, weight_error_facts
 from quantmedic.engine.formulas.first_input import lattices_of
@@ -35,6 +34,7 @@ from quantmedic.engine.formulas.language import block_fields, with_layers
 from quantmedic.engine.formulas.noise_sources import (
     JOINING,
     budget_of_model,
+    decoder_fields,
     half_fields,
     layer_source_fields,
     tensors_with_sources,

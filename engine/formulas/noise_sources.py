@@ -1,7 +1,7 @@
 """What each quantizer does to the noise at the output, as facts of tensors and layers, from the loss budget."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from quantmedic.engine.case.budget_record import (
     Mechanism,
     PieceRecord,
     SourceKind,
+    SourceRecord,
 )
 from quantmedic.engine.case.facts import LayerFacts, SourceFacts, TensorFacts
 from quantmedic.engine.case.model_facts import FamilyFacts
@@ -42,6 +43,8 @@ _SHOWN_BY: tuple[tuple[Mechanism, str], ...] = (
     ("grid", "asymmetric-range"),
     ("step", "sixteen-bit"),
 )
+#: A wrong range: 8 bits are enough for what another one mends, and the rules about ranges tell of it.
+_RANGES = ("full-range", "best-range")
 #: Facts that say whether a kind of change mends something begin so.
 _MENDED_BY = "mended_by_"
 
@@ -336,3 +339,54 @@ def mechanism_of(piece: PieceRecord, output: int) -> Mechanism | None:
         return "clipped"
     gone = {kind: values[output] for kind, values in changes.heals.items()}
     return next((name for name, kind in _SHOWN_BY if gone.get(kind, 0.0) >= MOST * made), None)
+
+
+# --- What decodes the boxes and scores of a detector ------------------------------------------------------------------
+
+
+def decoder_fields(layers: tuple[LayerFacts, ...], case: Case) -> FieldsByPlace:
+    """Of layers that decode the head of a detector, how much of the noise all of them make.
+
+    What joins boxes and scores knows the others. What it rounds on its one grid, the rules about joints tell of (G001,
+    G002).
+    """
+    found = {layer.float_name: k for k, layer in enumerate(layers) if layer.float_name}
+    changed: dict[int, dict[str, object]] = {}
+    for output in case.record.outputs:
+        places = sorted({found[name] for name in output.decoder if name in found})
+        made = {i for k in places for i in case.record.operators[k].outputs if i is not None}
+        share = _share_of(case.record.loss_budget, made - set(output.carriers), places)
+        names = [name for k in places if (name := layers[k].name)]
+        for k in places:
+            changed[k] = _decoder_facts(layers[k], names, share)
+    return changed
+
+
+def _share_of(budget: LossBudget | None, tensors: Collection[int], operators: Collection[int]) -> float | None:
+    """Share of the noise at the noisiest output that quantizing these makes; None where nothing of them was measured.
+
+    Of sources that no run took apart all must be among them.
+    """
+    if budget is None:
+        return None
+    noisiest = noisiest_output(budget)
+    own = [
+        piece.shares[noisiest]
+        for piece in budget.pieces
+        if all(_is_among(source, tensors, operators) for source in piece.sources)
+        and not any(is_mended(piece, kind, noisiest) for kind in _RANGES)
+    ]
+    return min(sum(own) * simulated_share(budget, noisiest), 1.0) if own else None
+
+
+def _is_among(source: SourceRecord, tensors: Collection[int], operators: Collection[int]) -> bool:
+    if source.kind in ("weight", "bias"):
+        return all(k in operators for k in source.operators)
+    return all(i in tensors for i in source.tensors)
+
+
+def _decoder_facts(layer: LayerFacts, names: list[str], share: float | None) -> dict[str, object]:
+    if layer.op_type != "Concat":
+        return {"decoder_share": share}
+    others = tuple(name for name in names if name != layer.name)
+    return {"decoder_share": share, "decoder": others, "decoder_layers": len(others) or None}

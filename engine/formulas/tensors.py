@@ -25,8 +25,14 @@ from quantmedic.engine.decibels import sqnr_of_nmse
 from quantmedic.engine.formulas.columns import Floats, bits_between, per_tensor, ratio, recorded_fields
 from quantmedic.engine.formulas.distributions import clipping_of, distributions_of, shape_of
 from quantmedic.engine.formulas.error_facts import all_error_facts, deployed_facts
-from quantmedic.engine.formulas.self_gating import product_error
-from quantmedic.engine.formulas.simulate import Grid, best_grids, grid_columns, predict_sqnr, predict_sqnrs
+from quantmedic.engine.formulas.simulate import (
+    Grid,
+    best_grids,
+    grid_columns,
+    predict_sqnr,
+    predict_sqnrs,
+    product_error,
+)
 from quantmedic.engine.formulas.stored_bins import bin_tables, main_role, seen_tensors, tensor_bins
 
 

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quantmedic.engine.case.records import GATE_STEPS, GateRecord, GateStep
-from quantmedic.engine.formulas.self_gating import product_error
-from quantmedic.engine.formulas.simulate import Grid
+from quantmedic.engine.formulas.simulate import Grid, product_error
 
 FINE = (0.0, 1.0, 1 / 255)
 _erf = np.vectorize(math.erf)

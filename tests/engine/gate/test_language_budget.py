@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from quantmedic.engine.case.facts import CaseFacts, MetricFacts, ModelFacts
 from quantmedic.engine.case.language_facts import LanguageFacts
-from quantmedic.engine.gate.language_budget import NO_TEXTS, judge_language_budget
+from quantmedic.engine.gate.budget import NO_TEXTS, judge_language_budget
 from quantmedic.engine.gate.policy import Budget
 
 many = examples(200)
