@@ -126,8 +126,7 @@ def _measure_drop(
     budget: Budget, metric: MetricFacts, floats: Tally, quantized: Tally, seed: int
 ) -> tuple[Figure, SampleSizes, float | None]:
     """The drop in the unit of the budget, the samples that a decision takes, and McNemar's p of zeros and ones."""
-    assert budget.max_drop is not None
-    limit, samples, confidence = budget.max_drop, len(floats), budget.confidence
+    limit, samples, confidence = budget.limit, len(floats), budget.confidence
     higher, kind, relative = bool(metric.higher_is_better), kind_of(metric.name), budget.drop_unit == "percent"
     asked = {"higher_is_better": higher, "relative": relative}
     found = kind.drop_interval(floats, quantized, **asked, confidence=confidence, seed=seed)
@@ -191,11 +190,10 @@ def _agreement_line(budget: Budget, case: Case, facts: CaseFacts) -> GateLine:
     if same is None or not len(same):
         missing = "the outputs are not class scores" if case.statistics else "no samples were run"
         return unjudged_line("agreement", missing)
-    assert budget.min is not None
     ends = mean_interval(same.astype(np.float64), confidence=budget.confidence)
     low, high = (100 * end for end in ends)
-    found = Figure(100 * float(same.mean()), low, high, 100 * budget.min, "%", least=True)
-    sizes = sizes_of_share(int(same.sum()), len(same), budget.min, budget.confidence)
+    found = Figure(100 * float(same.mean()), low, high, 100 * budget.limit, "%", least=True)
+    sizes = sizes_of_share(int(same.sum()), len(same), budget.limit, budget.confidence)
     digits = digits_for(found.limit, low, high, least=1)
     figure = f"{fixed_point(found.value, digits)} % ({fixed_point(low, digits)} … {fixed_point(high, digits)})"
     message = f"{figure}, required {fixed_point(found.limit, digits)} %"
@@ -223,7 +221,6 @@ def _sqnr_line(budget: Budget, case: Case, facts: CaseFacts) -> GateLine:
     It has no interval: the level is a ratio of sums over these very samples, the same bytes in every run, and a few
     samples with large errors make most of it. How far other samples would move it, only other samples can show.
     """
-    assert budget.min is not None
     outputs = [o for o in facts.outputs if o.worst_sqnr_db is not None and budget.output in (None, o.name)]
     if not outputs:
         of = f" of {budget.output}" if budget.output is not None else ""
@@ -231,14 +228,14 @@ def _sqnr_line(budget: Budget, case: Case, facts: CaseFacts) -> GateLine:
     levels = [-math.inf if o.worst_sqnr_db is None or math.isnan(o.worst_sqnr_db) else o.worst_sqnr_db for o in outputs]
     value = min(levels)
     worst = outputs[levels.index(value)]
-    digits = digits_for(budget.min, value, least=1)
+    digits = digits_for(budget.limit, value, least=1)
     figure = f"{fixed_point(value, digits)} dB" if math.isfinite(value) else "no error" if value > 0 else "-inf dB"
     of = f" of {worst.name}" if budget.output is None and len(facts.outputs) > 1 else ""
     if worst.columns.worst is not None and worst.columns.worst_sqnr_db == value:
         of = f" of {worst.columns.worst}{of}"
-    message = f"{figure}{of}, required {fixed_point(budget.min, digits)} dB{_outputs_without_level(budget, facts)}"
-    status: Status = "pass" if value >= budget.min else "fail"
-    return Figure(value, None, None, budget.min, "dB").line("sqnr", message, status=status)
+    message = f"{figure}{of}, required {fixed_point(budget.limit, digits)} dB{_outputs_without_level(budget, facts)}"
+    status: Status = "pass" if value >= budget.limit else "fail"
+    return Figure(value, None, None, budget.limit, "dB").line("sqnr", message, status=status)
 
 
 def _outputs_without_level(budget: Budget, facts: CaseFacts) -> str:
@@ -305,36 +302,20 @@ def judge_language_budget(budget: Budget, facts: CaseFacts) -> GateLine:
         return unjudged_line("accuracy", NO_TEXTS)
     if budget.confidence != CONFIDENCE:
         return unjudged_line("accuracy", f"intervals over texts are of 95 %, not of {100 * budget.confidence:g} %")
-    return _OF_TEXTS.get(budget.metric, _perplexity_line)(budget, facts)
-
-
-def _perplexity_line(budget: Budget, facts: CaseFacts) -> GateLine:
-    metric = facts.model.metric
+    language, metric = facts.model.language, facts.model.metric
+    if budget.metric == KL:
+        ends = (language.kl_mean, language.kl_low, language.kl_high)
+        return _bounded_line(facts, _figure(ends, budget.limit, "nats"))
+    if budget.metric == SAME_TOP:
+        ends = (language.same_top, language.same_top_low, language.same_top_high)
+        return _bounded_line(facts, _figure(ends, 100 * budget.limit, "%", 100, least=True))
     if metric.name != budget.metric:
         return unjudged_line("accuracy", f"{metric.name or 'nothing'} was measured, not {budget.metric}")
     relative = budget.drop_unit == "percent"
     scale = 100 / abs(metric.float_value) if relative and metric.float_value else 1.0
-    assert budget.max_drop is not None
     own = OWN_UNIT if budget.unit is None else " of perplexity" if not relative else ""
-    unit = "%" if relative else metric.name
     ends = (metric.drop, metric.drop_low, metric.drop_high)
-    return _bounded_line(facts, _figure(ends, budget.max_drop, unit, scale), "rise ", own)
-
-
-def _kl_line(budget: Budget, facts: CaseFacts) -> GateLine:
-    language = facts.model.language
-    assert budget.max is not None
-    return _bounded_line(facts, _figure((language.kl_mean, language.kl_low, language.kl_high), budget.max, "nats"))
-
-
-def _same_top_line(budget: Budget, facts: CaseFacts) -> GateLine:
-    language = facts.model.language
-    assert budget.min is not None
-    ends = (language.same_top, language.same_top_low, language.same_top_high)
-    return _bounded_line(facts, _figure(ends, 100 * budget.min, "%", 100, least=True))
-
-
-_OF_TEXTS: dict[str, Callable[[Budget, CaseFacts], GateLine]] = {KL: _kl_line, SAME_TOP: _same_top_line}
+    return _bounded_line(facts, _figure(ends, budget.limit, "%" if relative else metric.name, scale), "rise ", own)
 
 
 def _figure(

@@ -91,9 +91,9 @@ class Budget(Settings):
             raise ValueError(f"a budget of {self.metric} has {wanted} and no {' nor '.join(sorted(others))}")
         if self.is_level and self.unit is not None:
             raise ValueError(f"a budget of {self.metric} has no unit")
-        if self.metric in (AGREEMENT, SAME_TOP) and not 0 < self.min <= 1:  # type: ignore[operator]
+        if self.metric in (AGREEMENT, SAME_TOP) and not 0 < self.limit <= 1:
             raise ValueError(f"min of {self.metric} is a share such as 0.99")
-        if not self.is_level and self.drop_unit == "points" and self.max_drop > 100:  # type: ignore[operator]
+        if not self.is_level and self.drop_unit == "points" and self.limit > 100:
             raise ValueError("max_drop in points is at most 100: they are percentage points of a share")
         return self
 
@@ -106,6 +106,12 @@ class Budget(Settings):
     def _bound(self) -> str:
         """What bounds it."""
         return "max" if self.metric == KL else "min" if self.is_level else "max_drop"
+
+    @property
+    def limit(self) -> float:
+        """Its bound."""
+        limit: float = getattr(self, self._bound)
+        return limit
 
     @property
     def drop_unit(self) -> Unit:
