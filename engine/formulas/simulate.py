@@ -36,20 +36,8 @@ class Grid:
 
     @classmethod
     def over(cls, low: float, high: float, bits: int, *, symmetric: bool) -> "Grid":
-        """Grid with 2**bits codes that covers ``[low, high]`` and holds 0.0 exactly.
-
-        Symmetric grids follow the signed convention of onnxruntime: codes ``±(2**(bits-1) - 1)``.
-        """
-        low, high = min(low, 0.0), max(high, 0.0)
-        if symmetric:
-            reach = max(-low, high)
-            step = reach / (2 ** (bits - 1) - 1)
-            return cls(-reach, reach, step)
-        step = (high - low) / (2**bits - 1)
-        if step == 0.0:
-            return cls(0.0, 0.0, 0.0)
-        below = round(-low / step)
-        return cls(-below * step, (2**bits - 1 - below) * step, step)
+        """Grid with 2**bits codes that covers ``[low, high]`` and holds 0.0 exactly; see ``grids_over``."""
+        return cls(*grids_over(np.float64(low), np.float64(high), np.int64(bits), np.bool_(symmetric)).tolist())
 
     @property
     def codes(self) -> int:
@@ -73,11 +61,6 @@ class ChannelGrid:
 AnyGrid = Grid | ChannelGrid
 
 
-def noise(bins: Bins, grids: Sequence[Grid]) -> Floats:
-    """Mean squared error of each grid on the values, shape ``[len(grids)]``; within a bin values are even."""
-    return noises(bins, np.zeros(len(grids), np.int64), grid_columns(grids))
-
-
 def predict_sqnr(bins: Bins, grids: Sequence[Grid]) -> Floats:
     """Predicted signal-to-quantization-noise ratio of each grid in dB; inf where there is no noise."""
     return predict_sqnrs(bins, np.zeros(len(grids), np.int64), grid_columns(grids))
@@ -89,7 +72,7 @@ def grid_columns(grids: Sequence[Grid]) -> Floats:
 
 
 def noises(bins: BinTable, tensors: Integers, grids: Floats) -> Floats:
-    """Mean squared error of grid ``k`` on tensor ``tensors[k]``, for all ``k``."""
+    """Mean squared error of grid ``k`` on tensor ``tensors[k]``, for all ``k``; within a bin values are even."""
     sizes = np.diff(bins.start)[tensors]
     ends = np.cumsum(sizes)
     found = []
@@ -131,15 +114,21 @@ def best_grids(bins: BinTable, tensors: Integers, bits: Integers, symmetric: Boo
     return np.where(known, grids[:, every, best], 0.0), np.where(known, predicted[every, best], math.inf)
 
 
-def grids_over(low: Floats, high: Floats, bits: Integers, symmetric: Booleans) -> Floats:
-    """``Grid.over`` of many ranges: rows of low, high and step, in the shape of the ranges."""
+def grids_over(
+    low: Floats | np.float64, high: Floats | np.float64, bits: Integers | np.int64, symmetric: Booleans | np.bool_
+) -> Floats:
+    """Grids with 2**bits codes that cover ranges and hold 0.0 exactly: rows of low, high and step, in their shape.
+
+    Symmetric grids follow the signed convention of onnxruntime: codes ``±(2**(bits-1) - 1)``.
+    """
     low, high = np.minimum(low, 0.0), np.maximum(high, 0.0)
     codes = 2.0**bits - 1
     reach = np.maximum(-low, high)
-    step = np.where(symmetric, reach / (2.0 ** (bits - 1) - 1), (high - low) / codes)
+    with np.errstate(all="ignore"):  # the other kind of a single bit
+        step = np.where(symmetric, reach / (2.0 ** (bits - 1) - 1), (high - low) / codes)
     below = np.rint(np.divide(-low, step, out=np.zeros_like(step), where=step > 0))
     return np.stack(
-        [np.where(symmetric, -reach, -below * step), np.where(symmetric, reach, (codes - below) * step), step]
+        [np.where(symmetric, -reach, 0.0 - below * step), np.where(symmetric, reach, (codes - below) * step), step]
     )
 
 

@@ -16,7 +16,7 @@ from quantmedic.engine.formulas.simulate import (
     SHRINK,
     Grid,
     best_grids,
-    noise,
+    grid_columns,
     noises,
     predict_sqnr,
 )
@@ -26,6 +26,10 @@ ends = st.floats(width=32, allow_nan=False, allow_infinity=False, allow_subnorma
 arrays = st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=30).map(lambda x: np.array(x, np.float32))
 N = 20_000
 OUTLIER = "one huge outlier"
+
+
+def noise(bins: BinTable, grids: Any) -> Any:
+    return noises(bins, np.zeros(len(grids), np.int64), grid_columns(grids))
 
 
 def best_grid(bins: BinTable, bits: int, *, symmetric: bool) -> tuple[Grid, float]:
