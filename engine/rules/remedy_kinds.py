@@ -6,7 +6,6 @@ with a previous case read this table; there is no other list of kinds.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Annotated, Literal
 
@@ -17,6 +16,7 @@ from quantmedic.engine.case.proof import FLOAT_SET, REPAIRED_DATA
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.formulas import change
 from quantmedic.engine.formulas.change import Change, ChangeFunction, Targets
+from quantmedic.engine.text import suggest
 
 #: How a kind is carried out on the quantized model. Functions of ``quantmedic.trials``, which the engine cannot import.
 #: ``edit`` calls the editor of the model's framework, which lists what of a change it could not carry out.
@@ -293,9 +293,7 @@ def tried_change_of(kind: str, case: Case, facts: CaseFacts, targets: Targets) -
 def _require_simulation(name: str) -> str:
     if name in SIMULATIONS:
         return name
-    near = get_close_matches(name, SIMULATIONS, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    raise ValueError(f"unknown kind of change {name!r}{hint}; known: {', '.join(SIMULATIONS)}")
+    raise ValueError(f"unknown kind of change {name!r}{suggest(name, SIMULATIONS)}; known: {', '.join(SIMULATIONS)}")
 
 
 #: Name of a kind that a remedy may give under ``simulate``.
