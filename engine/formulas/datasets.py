@@ -23,12 +23,7 @@ from quantmedic.engine.formulas.columns import ratio
 from quantmedic.engine.formulas.domain import domain_facts, with_nearest_set
 from quantmedic.engine.formulas.first_input import channel_moments, feature_covariance, lattices_of, trace_of
 from quantmedic.engine.formulas.images import image_facts
-from quantmedic.engine.formulas.input_relation import (
-    KNOWN_RANGE,
-    feature_excursion,
-    input_range_facts,
-    relation_facts,
-)
+from quantmedic.engine.formulas.input_relation import KNOWN_RANGE, feature_excursion, input_range_facts, relation_facts
 from quantmedic.engine.formulas.methods import RangeEnd, miss_of_ranges
 from quantmedic.engine.formulas.noise_sources import misfit_share
 from quantmedic.engine.formulas.stored_bins import bins_of_view

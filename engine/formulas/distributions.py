@@ -5,10 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from quantmedic.engine.case.facts import (
-    ClippingFacts,
-    DistributionFacts,
-)
+from quantmedic.engine.case.facts import ClippingFacts, DistributionFacts
 from quantmedic.engine.case.histogram import BinTable
 from quantmedic.engine.case.records import TensorRecord
 from quantmedic.engine.case.statistics import EXTREME_SAMPLES, Column, SetStatistics

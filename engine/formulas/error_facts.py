@@ -7,12 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quantmedic.engine.case.facts import (
-    ErrorFacts,
-    TensorFacts,
-    WeightErrorFacts,
-    WeightFacts,
-)
+from quantmedic.engine.case.facts import ErrorFacts, TensorFacts, WeightErrorFacts, WeightFacts
 from quantmedic.engine.case.records import Case, OperatorRecord
 from quantmedic.engine.case.statistics import Column
 from quantmedic.engine.decibels import sqnr_of_nmse, to_decibels

@@ -4,9 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from quantmedic.engine.case.facts import (
-    Role,
-)
+from quantmedic.engine.case.facts import Role
 from quantmedic.engine.case.histogram import Bins, BinTable, shows_values
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.case.statistics import LATTICE_POINTS, SetStatistics, TensorStatistics

@@ -6,11 +6,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from quantmedic.engine.case.facts import (
-    DatasetFacts,
-    MetricFacts,
-    Role,
-)
+from quantmedic.engine.case.facts import DatasetFacts, MetricFacts, Role
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.case.statistics import SetStatistics
 from quantmedic.engine.case.tallies import Tally

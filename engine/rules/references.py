@@ -7,10 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
 
-from pydantic import (
-    TypeAdapter,
-    ValidationError,
-)
+from pydantic import TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
 from quantmedic.engine.case.facts import SCOPES, Scope, fact_paths

@@ -3,10 +3,7 @@
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from pydantic import (
-    Field,
-    model_validator,
-)
+from pydantic import Field, model_validator
 
 from quantmedic.engine.rules.conditions import Condition, Data, Node, leaves
 from quantmedic.engine.rules.remedy_kinds import Simulation

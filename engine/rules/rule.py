@@ -4,9 +4,7 @@ import string
 from pathlib import Path
 from typing import Literal
 
-from pydantic import (
-    Field,
-)
+from pydantic import Field
 
 from quantmedic.engine.case.facts import Scope
 from quantmedic.engine.rules.conditions import Condition, Data, Node, leaves

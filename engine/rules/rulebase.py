@@ -4,9 +4,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Annotated
 
-from pydantic import (
-    AfterValidator,
-)
+from pydantic import AfterValidator
 
 from quantmedic.engine.errors import RuleError
 from quantmedic.engine.rules.certainty import Certainty
