@@ -12,9 +12,8 @@ from quantmedic.collectors.measure.models import Models
 from quantmedic.collectors.pair.channels import MAX_CHANNELS, channel_axes
 from quantmedic.collectors.pair.graph import COMPUTE, Graph, Shape, Tap
 from quantmedic.collectors.pair.output_parts import Joint, joints_of
-from quantmedic.collectors.pair.quantizer import Quantizer
+from quantmedic.collectors.pair.quantizer import Quantizer, Rounding
 from quantmedic.collectors.pair.tensor_pairs import Pair
-from quantmedic.collectors.statistics.numpy_loops import Rounding
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import ModelError
 

@@ -27,8 +27,8 @@ from quantmedic.collectors.pair.weight_grids import (
     power_of,
     rows_along,
 )
+from quantmedic.collectors.statistics import numba_loops as kernels
 from quantmedic.collectors.statistics.accumulate import as_rows
-from quantmedic.collectors.statistics.kernel_choice import kernels
 from quantmedic.engine.case.facts import ErrorFacts, WeightFacts
 from quantmedic.engine.case.records import WeightArrays
 from quantmedic.engine.case.statistics import SetStatistics

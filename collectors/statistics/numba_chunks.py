@@ -160,7 +160,7 @@ def _careful_moments(x: Float32) -> tuple[int, float, float, float, float, float
 def merge_two(
     n: float, mean: float, m2: float, more: float, its_mean: float, its_m2: float
 ) -> tuple[float, float, float]:
-    """Count, mean and M2 of two sets together, the second not empty; see ``numpy_loops.merge_moments``."""
+    """Count, mean and M2 of two sets together, the second not empty (Chan, Golub and LeVeque 1979)."""
     delta, share = its_mean - mean, more / (n + more)
     return n + more, mean + delta * share, m2 + its_m2 + delta * delta * n * share
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from builders import plain_loops as reference
 from builders.onnx_models import (
     Net,
     Recipe,
@@ -45,7 +46,6 @@ from quantmedic.collectors.pair.attributes import readable_attributes
 from quantmedic.collectors.pair.graph import Operator
 from quantmedic.collectors.pair.weight_arrays import weight_arrays
 from quantmedic.collectors.statistics import accumulate
-from quantmedic.collectors.statistics import numpy_loops as reference
 from quantmedic.engine.case.facts import CaseFacts, ErrorFacts, LayerFacts, TensorFacts
 from quantmedic.engine.case.histogram import BINS, SHIFT
 from quantmedic.engine.case.records import (

@@ -5,14 +5,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from builders import plain_loops
 from builders.properties import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from quantmedic.collectors.statistics import numba_loops, numpy_loops
+from quantmedic.collectors.pair.quantizer import Deployed, Rounding
+from quantmedic.collectors.statistics import numba_loops
 from quantmedic.collectors.statistics.accumulate import as_rows
-from quantmedic.collectors.statistics.numpy_loops import Deployed, Rounding
 from quantmedic.engine.case.histogram import BINS, LOW
 from quantmedic.engine.case.statistics import (
     BUCKETS,
@@ -33,7 +34,7 @@ TINY = 1e-44
 
 @pytest.fixture(
     scope="module",
-    params=[pytest.param(numba_loops, id="compiled"), pytest.param(numpy_loops, id="plain")],
+    params=[pytest.param(numba_loops, id="compiled"), pytest.param(plain_loops, id="plain")],
 )
 def implementation(request: pytest.FixtureRequest) -> ModuleType:
     return request.param
@@ -341,7 +342,7 @@ def test_grids_that_make_no_sense_are_measured_alike_with_and_without_compiled_c
             x = np.where(np.arange(inner) % 3 == 1, F(0), noise(2, 2, inner))
             codes = np.arange(x.size, dtype=np.uint8).reshape(x.shape)
             one, found = np.ones(2, F), []
-            for module in (numba_loops, numpy_loops):
+            for module in (numba_loops, plain_loops):
                 statistics = SetStatistics.empty([2])
                 grid, deployed = (
                     Rounding(one * F(scale), -128 * one, 127 * one),
@@ -412,7 +413,7 @@ def test_samples_and_their_distinct_values(seen):
     values = np.where(finite, x, 0).astype(np.float64)
     scale, top = np.abs(values).max(initial=0.0), values.max(axis=1, keepdims=True)
     distinct, limit = np.unique(x[finite] + F(0)), LATTICE_POINTS + 1
-    for module in (numba_loops, numpy_loops):
+    for module in (numba_loops, plain_loops):
         mean, deviation, saturated, nonfinite = module.sample_moments(x)
         close = {"rtol": 1e-5, "atol": 1e-6 * scale + TINY}
         np.testing.assert_allclose(mean, values.mean(axis=1), **close)

@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from builders import plain_loops as reference
 from builders.properties import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
 from quantmedic.collectors.statistics import numba_loops as kernels
-from quantmedic.collectors.statistics import numpy_loops as reference
 from quantmedic.engine.case.facts import ModelFacts, QuantizerFacts
 from quantmedic.engine.case.histogram import BINS, SHIFT
 from quantmedic.engine.case.records import Case, CaseRecord, DatasetRecord, TensorRecord
