@@ -455,9 +455,8 @@ class Run:
 
     def _fill_weight_errors(self, statistics: Iterable[SetStatistics]) -> None:
         assert self._record is not None
-        models = self._models
         for into in statistics:
-            fill_weight_errors(into, self._record, models.quantized, models.match.operators, models.float_graph)
+            fill_weight_errors(into, self._record, self._models)
 
     def _unread(self, begun: Collection[Role]) -> list[str]:
         slicings = self.slicings.items()

@@ -4,6 +4,7 @@ import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from quantmedic.collectors.pair.attributes import readable_attributes
 from quantmedic.collectors.pair.fusion import fusions_of
 from quantmedic.collectors.pair.graph import COMPUTE, Graph, Operator
 from quantmedic.collectors.pair.operations import operations_of
+from quantmedic.collectors.pair.originals import OperatorPair
 from quantmedic.collectors.pair.patterns import (
     feeds_softmax,
     float_clip,
@@ -28,7 +30,7 @@ from quantmedic.collectors.pair.patterns import (
 from quantmedic.collectors.pair.quantizer import quantizer_facts
 from quantmedic.collectors.pair.same_network import same_model
 from quantmedic.collectors.pair.tensor_pairs import observable_tensor
-from quantmedic.engine.case.facts import FusionFacts, QuantizerFacts
+from quantmedic.engine.case.facts import BiasFacts, ConstantFacts, FusionFacts, QuantizerFacts
 from quantmedic.engine.case.records import (
     CaseRecord,
     FloatOperatorRecord,
@@ -65,8 +67,8 @@ def record_models(
         facts: Fields of ``ModelFacts`` that running the models told.
     """
     models = plan.models
-    graph, twins, description = models.quantized, models.match.operators, models.describe()
-    found = [measure_weights(op, graph, twins.get(op.index), models.float_graph) for op in graph.operators]
+    graph, description = models.quantized, models.describe()
+    found = [_Stored.of(OperatorPair.of(op, models)) for op in graph.operators]
     index = {pair.root: i for i, pair in enumerate(plan.pairs)}
     last = next((op.index for op in reversed(graph.operators) if op.op_type in COMPUTE), -1)
     tables = _Tables(plan, description, last, index, kernels(), squared_tensors(graph), fusions_of(models))
@@ -90,7 +92,7 @@ def record_models(
         run=_run_record(description, how, metric),
         float_operators=_float_operators(models),
     )
-    return record, {place: own.arrays for place, own in enumerate(found) if own.arrays is not None}
+    return record, {place: arrays for place, own in enumerate(found) if (arrays := own.weights.arrays) is not None}
 
 
 def _run_record(description: Description, how: Mapping[str, object], metric: Metric | None) -> dict[str, object]:
@@ -136,6 +138,18 @@ class _Tables:
     fusions: Mapping[int, FusionFacts]
 
 
+class _Stored(NamedTuple):
+    """What is known of the constants of one operator."""
+
+    weights: Weights
+    bias: BiasFacts
+    constant: ConstantFacts
+
+    @classmethod
+    def of(cls, pair: OperatorPair) -> "_Stored":
+        return cls(measure_weights(pair), bias_facts(pair), constant_facts(pair))
+
+
 def _tensor(tensor: PlannedTensor, tables: _Tables) -> TensorRecord:
     models, half = tables.plan.models, tables.description.half
     pair, graph = tensor.pair, models.quantized
@@ -165,7 +179,7 @@ def _tensor(tensor: PlannedTensor, tables: _Tables) -> TensorRecord:
     )
 
 
-def _operator(op: Operator, tables: _Tables, own: Weights) -> OperatorRecord:
+def _operator(op: Operator, tables: _Tables, own: _Stored) -> OperatorRecord:
     models, index = tables.plan.models, tables.index
     graph, twin = models.quantized, models.match.operators.get(op.index)
     kernel = kernel_of(op, graph, tables.kernels)
@@ -185,9 +199,9 @@ def _operator(op: Operator, tables: _Tables, own: Weights) -> OperatorRecord:
         is_compute=op.op_type in COMPUTE,
         is_last=op.index == tables.last,
         executed_as=kernel.value if kernel is not None else None,
-        weight=own.facts,
-        bias=bias_facts(op, graph, twin, models.float_graph),
-        constant=constant_facts(op, graph, twin, models.float_graph),
+        weight=own.weights.facts,
+        bias=own.bias,
+        constant=own.constant,
         fusion=tables.fusions.get(op.index, FusionFacts()),
         attributes=readable_attributes(twin if twin is not None and alike else op),
         sources=tuple(dict.fromkeys(writer.index for writer in writers if writer is not None)),
