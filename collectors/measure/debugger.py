@@ -23,6 +23,7 @@ from quantmedic.collectors.pair.quantizer import Quantizer
 from quantmedic.collectors.pair.tensor_pairs import Pair
 from quantmedic.engine.contract.searches import COMPUTED, LEADING, METRICS, TRAILING, DebuggerLayer, DebuggerRecord
 from quantmedic.engine.errors import DataError, ModelError
+from quantmedic.engine.version import VERSION
 
 Array = NDArray[np.generic]
 Float32 = NDArray[np.float32]
@@ -166,7 +167,6 @@ def debug(
     samples: int | None,
     threads: int,
     suspect_steps: float,
-    version: str,
     progress: Progress = no_progress,
 ) -> DebuggerRecord:
     """Run both models sample by sample; memory does not depend on their number.
@@ -198,7 +198,7 @@ def debug(
         done += batch.samples
         progress("debugger", done, total)
     return DebuggerRecord(
-        quantmedic_version=version,
+        quantmedic_version=VERSION,
         framework=models.framework,
         float_model=models.float_graph.path.name,
         quantized_model=models.quantized.path.name,

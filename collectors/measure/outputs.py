@@ -40,6 +40,8 @@ class Outputs:
     """Compares the outputs that both models have, column by column where they have a fixed number of columns."""
 
     def __init__(self, models: PairedGraphs, joints: Sequence[Joint], *, classes: bool) -> None:
+        #: Names of all outputs of the float model.
+        self.names = models.float_graph.outputs
         self._joints = joints
         self._names = [models.float_graph.outputs[i] for i, _ in models.match.outputs]
         self._axes = [column_axis(models.shapes.get(name)) for name in self._names]

@@ -41,6 +41,7 @@ from quantmedic.engine.case.records import (
     WeightArrays,
 )
 from quantmedic.engine.operator_types import LAYOUTS
+from quantmedic.engine.version import VERSION
 
 
 def record_models(
@@ -49,7 +50,6 @@ def record_models(
     *,
     spatial: bool | None,
     how: Mapping[str, object],
-    version: str,
     metric: Metric | None = None,
     facts: Mapping[str, object] = MappingProxyType({}),
 ) -> tuple[CaseRecord, dict[int, WeightArrays]]:
@@ -62,7 +62,6 @@ def record_models(
         kernels: Says how each tensor of the quantized model is computed, as far as that is known; asked for late.
         spatial: Samples are images, of which neighbouring pixels are compared; None where that is not known.
         how: How the case came about, for the record of the run.
-        version: Version of quantmedic.
         metric: Task metric.
         facts: Fields of ``ModelFacts`` that running the models told.
     """
@@ -77,7 +76,7 @@ def record_models(
         for op, own, count in zip(graph.operators, found, operations_of(models), strict=True)
     )
     record = CaseRecord(
-        quantmedic_version=version,
+        quantmedic_version=VERSION,
         model=description.facts.model_copy(update={**facts, **_pair_facts(models, operators, description.hashes)}),
         tensors=tuple(_tensor(tensor, tables) for tensor in plan.tensors),
         operators=operators,

@@ -16,19 +16,16 @@ from quantmedic.engine.errors import ModelError
 NOTICE = "no data was given: neither model was run, and rules on accuracy, activations and data are not judged"
 
 
-def case_of_files(models: Models, *, version: str, threads: int | None = None) -> Case:
+def case_of_files(models: Models, threads: int | None = None) -> Case:
     """What two models tell without data.
 
     Args:
         models: What ``open_models`` returned.
-        version: Version of quantmedic, for the record.
         threads: Processor threads; all cores by default.
     """
     plan = foresee(models)
     kernels, refused = _kernels(models, threads_to_use(threads))
-    record, weights = record_models(
-        plan, lambda: kernels, spatial=_is_spatial(plan), how={"mode": STATIC}, version=version
-    )
+    record, weights = record_models(plan, lambda: kernels, spatial=_is_spatial(plan), how={"mode": STATIC})
     notices = [NOTICE, *refused, *models.float_graph.notices, *models.quantized.notices]
     if plan.strangers:
         notices.append(f"{len(plan.strangers)} tensors differ in shape and are left out: {plan.strangers[0]}")

@@ -26,14 +26,13 @@ from quantmedic.api.options import (
     ProofOptions,
 )
 from quantmedic.api.references import open_device_tensors, open_references, with_device_tensors
-from quantmedic.api.remedies import Measurement, Proof, prove_remedies, require_writable_repair, simulate_remedies
+from quantmedic.api.remedies import JudgedMeasurement, Proof, prove_remedies, require_writable_repair, simulate_remedies
 from quantmedic.api.rulebase import load_rulebase
 from quantmedic.cluster.jobs import THREADS
 from quantmedic.collectors.case_file.archive import read_case
 from quantmedic.collectors.data.progress import Announce, Progress, no_announcement, no_progress
 from quantmedic.collectors.measure.collect_pair import Elsewhere, Interrupted
 from quantmedic.collectors.measure.collect_pair import collect as measure
-from quantmedic.collectors.measure.extras import Extras
 from quantmedic.collectors.measure.host import threads_to_use
 from quantmedic.collectors.measure.memory import heed_memory
 from quantmedic.collectors.measure.options import Options
@@ -47,7 +46,6 @@ from quantmedic.engine.output_files import require_file
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.trials.allowance import Allowance
 from quantmedic.trials.tasks import OpenElsewhere
-from quantmedic.version import VERSION
 
 #: Said of a case whose samples are all measured, but no more than that.
 _NOT_TRIED = (
@@ -164,17 +162,20 @@ def prove_pair(
             help="pass the calibration data with --representative, the evaluation data with --validation, or both",
         )
     base = rules or load_rulebase()
-    measurement, extras = open_measurement(
-        float_model, quantized_model, options, base, progress=progress, announce=announce
-    )
+    measurement = open_measurement(float_model, quantized_model, options, base, progress=progress, announce=announce)
     models = measurement.models
     dump = open_device_tensors(measurement, options)
     printed = read_toolchain(options, base, getattr(models, "quantized_module", None))
-    extras = replace(extras, search=printed.search, settings=printed.settings)
+    extras = replace(measurement.extras, search=printed.search, settings=printed.settings)
+    measurement = replace(measurement, extras=extras)
     with models.as_deployed(), _connect_once(options) as options:
         earlier = _unfinished_case(options)
-        elsewhere = _elsewhere(float_model, quantized_model, options, progress)
-        case = _measure(measurement, extras, options, earlier, elsewhere)
+        case = measure(
+            measurement,
+            resume=earlier,
+            checkpoint=lambda case: _save_checkpoint(case, options),
+            elsewhere=_elsewhere(float_model, quantized_model, options, progress),
+        )
         case = _with_simulation_of(earlier, case)
         case = printed.added_to(_with_data_options(case, options), models)
         try:
@@ -244,7 +245,7 @@ def open_measurement(
     *,
     progress: Progress = no_progress,
     announce: Announce = no_announcement,
-) -> tuple[Measurement, Extras]:
+) -> JudgedMeasurement:
     """Both models, their data and what was computed elsewhere, opened as the options say."""
     models, datasets = open_pair(
         float_model,
@@ -259,16 +260,16 @@ def open_measurement(
     extras = open_references(models, datasets, options, metric)
     if options.device is not None:
         models.run_on(options.device)
-    measurement = Measurement(
+    return JudgedMeasurement(
         models=models,
         datasets=datasets,
         metric=metric,
         options=heed_memory(models, datasets, _observer_options(options), options.memory),
+        extras=extras,
         base=base,
         progress=progress,
         announce=announce,
     )
-    return measurement, replace(extras, device=options.device)
 
 
 def _observer_options(options: CollectOptions) -> Options:
@@ -292,27 +293,6 @@ def _elsewhere(
     from quantmedic.cluster.slices import measure_on_cluster  # Dask is an optional package
 
     return partial(measure_on_cluster, float_model, quantized_model, options, progress)
-
-
-def _measure(
-    measurement: Measurement,
-    extras: Extras,
-    options: CollectOptions,
-    earlier: Case | None,
-    elsewhere: Elsewhere | None,
-) -> Case:
-    return measure(
-        measurement.models,
-        measurement.datasets,
-        options=measurement.options,
-        version=VERSION,
-        metric=measurement.metric,
-        progress=measurement.progress,
-        resume=earlier,
-        checkpoint=lambda case: _save_checkpoint(case, options),
-        extras=extras,
-        elsewhere=elsewhere,
-    )
 
 
 def _with_simulation_of(earlier: Case | None, case: Case) -> Case:
@@ -379,7 +359,7 @@ def _calibrating_samples(case: Case) -> int:
     return int(np.isin(judging, calibrating).sum())
 
 
-def _with_latency(case: Case, measurement: Measurement) -> Case:
+def _with_latency(case: Case, measurement: JudgedMeasurement) -> Case:
     """The case with the time of one run of both models on their first sample, and of each operator."""
     measurement.progress("latency", 0, None)
     dataset = measurement.datasets[main_role(case)]

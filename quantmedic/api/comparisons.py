@@ -9,10 +9,10 @@ from quantmedic.api.rulebase import load_rulebase
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.formulas.derive import derive
 from quantmedic.engine.rules.rulebase import RuleBase
+from quantmedic.engine.version import VERSION
 from quantmedic.engine.versus.side_by_side import ComparisonReport, Judged, side_by_side
 from quantmedic.reports.files import comparison_files
 from quantmedic.reports.write import Written, place
-from quantmedic.version import VERSION
 
 FORMATS = ("html", "markdown", "json")
 

@@ -39,7 +39,6 @@ from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.engine.rules.toolchain import Chosen
 from quantmedic.trials.float_search import FallbackTrial, try_denylists
 from quantmedic.trials.layer_search import Experiment, LayerSearch, Searched
-from quantmedic.version import VERSION
 
 #: Samples that every run of ``sensitivity`` reads unless the user wants more: enough to rank layers by noise.
 SAMPLES = 64
@@ -204,7 +203,6 @@ def debug_pair(
         samples=options.samples,
         threads=threads_to_use(options.threads),
         suspect_steps=limit,
-        version=VERSION,
         progress=progress,
     )
     if not options.denylists:

@@ -14,6 +14,7 @@ from quantmedic.collectors.measure.collect_pair import collect
 from quantmedic.collectors.measure.detector_reading import read_detector
 from quantmedic.collectors.measure.front_end import GivenData
 from quantmedic.collectors.measure.host import threads_to_use
+from quantmedic.collectors.measure.measurement import Measurement
 from quantmedic.collectors.measure.models import Models
 from quantmedic.collectors.measure.options import Options
 from quantmedic.collectors.measure.reading_trials import Unread
@@ -27,7 +28,6 @@ from quantmedic.engine.case.facts import Role
 from quantmedic.engine.errors import DataError, ModelError
 from quantmedic.engine.metrics.detection import BOX_METRICS
 from quantmedic.trials.layer_search import Searched
-from quantmedic.version import VERSION
 
 #: Said of labels that are boxes where they do not fit, or it is open how the outputs are read.
 UNUSED_BOXES = "the labels were not used as boxes"
@@ -69,7 +69,7 @@ def open_evaluation(float_model: ModelSource, quantized_model: ModelSource, opti
     threads = threads_to_use(options.threads)
     brief = Options(samples=max(LOOKED_AT, dataset.unit), threads=threads, seed=options.seed)
     with models.as_deployed():
-        case = collect(models, {role: dataset}, options=brief, version=VERSION, metric=metric)
+        case = collect(Measurement(models, {role: dataset}, brief, metric))
     return Searched(models, dataset, case, metric, threads, options.seed)
 
 

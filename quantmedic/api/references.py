@@ -7,13 +7,12 @@ from typing import Literal
 
 from quantmedic.api.cases import with_notice
 from quantmedic.api.options import CollectOptions, ReferenceOptions
-from quantmedic.api.remedies import Measurement
 from quantmedic.collectors.data.datasets import Dataset
 from quantmedic.collectors.extensions import extension_for
 from quantmedic.collectors.front_ends import front_end_of
 from quantmedic.collectors.measure.device_tensors import DEVICE_TENSORS, DUMP_OPTION, NAMES_OPTION, CompareDump
-from quantmedic.collectors.measure.extras import Extras
 from quantmedic.collectors.measure.given_outputs import References
+from quantmedic.collectors.measure.measurement import Extras, Measurement
 from quantmedic.collectors.measure.models import Models
 from quantmedic.collectors.measure.outputs import OPTIONS
 from quantmedic.collectors.measure.stages import open_stages
@@ -42,6 +41,7 @@ def open_references(
         expected_quantized_metric=_expected_metric(
             "quantized", options.expected_quantized_metric, name, datasets.values()
         ),
+        device=options.device,
     )
 
 

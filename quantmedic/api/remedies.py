@@ -1,7 +1,7 @@
 """What remedies recover: simulated on some samples, or proven on copies of the quantized model."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,14 +12,12 @@ from quantmedic.api.inspection import inspect
 from quantmedic.api.judging import judge
 from quantmedic.api.options import ModelSource
 from quantmedic.api.rulebase import load_rulebase
-from quantmedic.collectors.data.datasets import Dataset
-from quantmedic.collectors.data.progress import Announce, Progress, no_announcement
+from quantmedic.collectors.data.progress import Announce, no_announcement
 from quantmedic.collectors.front_ends import front_end_of
-from quantmedic.collectors.measure.models import Edited, Models
-from quantmedic.collectors.measure.options import Options
+from quantmedic.collectors.measure.measurement import Measurement
+from quantmedic.collectors.measure.models import Edited
 from quantmedic.collectors.measure.simulation import Simulation
-from quantmedic.collectors.metrics.metric import Metric
-from quantmedic.engine.case.facts import CaseFacts, Role
+from quantmedic.engine.case.facts import CaseFacts
 from quantmedic.engine.case.proof import ProofRecord
 from quantmedic.engine.case.records import Case, RunRecord, SimulationRecord
 from quantmedic.engine.contract.diagnosis import Diagnosis
@@ -62,16 +60,11 @@ FEW_NOISY, AMONG, NEARLY_ALL = 2, 8, 0.9
 FIRST_RUNS = 2
 
 
-@dataclass(frozen=True)
-class Measurement:
-    """Two opened models with their data, and how they are measured and judged."""
+@dataclass(frozen=True, kw_only=True)
+class JudgedMeasurement(Measurement):
+    """A measurement with the rules that judge it; ``announce`` is called with a line on what takes long."""
 
-    models: Models
-    datasets: Mapping[Role, Dataset]
-    metric: Metric | None
-    options: Options
     base: RuleBase
-    progress: Progress
     announce: Announce = no_announcement
 
 
@@ -83,7 +76,7 @@ class Proof:
     fix: Callable[[], Edited] | None = None
 
 
-def simulate_remedies(case: Case, measurement: Measurement) -> Case:
+def simulate_remedies(case: Case, measurement: JudgedMeasurement) -> Case:
     """The case with its loss budget, and simulated remedies of what is suspected.
 
     Both are had of every pair whose outputs differ: a network that withstands its noise now may not do so later.
@@ -102,7 +95,7 @@ def simulate_remedies(case: Case, measurement: Measurement) -> Case:
     _announce_cost(case, facts, measurement)
     measurement.progress("remedies", done, None)
     try:
-        simulation = Simulation(measurement.models, measurement.datasets[role], role, case, measurement.options)
+        simulation = Simulation(measurement, role, case)
 
         def run(change: Change) -> RunRecord:
             nonlocal done
@@ -148,7 +141,7 @@ def _few_noisy_samples(record: SimulationRecord, numbers: Sequence[int] | None) 
     ]
 
 
-def _announce_cost(case: Case, facts: CaseFacts, measurement: Measurement) -> None:
+def _announce_cost(case: Case, facts: CaseFacts, measurement: JudgedMeasurement) -> None:
     """Say what attribution is expected to take, where that is more than what measuring took."""
     cost = expected_cost(case, brief=_is_brief(facts, measurement.base))
     if cost.is_large:
@@ -167,7 +160,7 @@ def _with_budget(
     case: Case,
     facts: CaseFacts,
     simulation: Simulation,
-    measurement: Measurement,
+    measurement: JudgedMeasurement,
 ) -> Case:
     notices = measurement.models.float_graph.notices
     known = len(notices)
@@ -187,7 +180,7 @@ def _with_budget(
 
 def prove_remedies(
     case: Case,
-    measurement: Measurement,
+    measurement: JudgedMeasurement,
     allowance: Allowance,
     toolchain: str | None = None,
     *,
@@ -273,7 +266,7 @@ def _healing_everywhere(judged: Diagnosis) -> list[str]:
     return [family.healed_by for family in healing if family.healed_by is not None]
 
 
-def _open_workshop(measurement: Measurement, judged: Diagnosis) -> tuple[Workshop | None, str | None]:
+def _open_workshop(measurement: JudgedMeasurement, judged: Diagnosis) -> tuple[Workshop | None, str | None]:
     """Where prescriptions are run, or None and why they cannot be."""
     framework = measurement.models.framework
     chosen, base = judged.toolchain, measurement.base.for_framework(framework)

@@ -14,7 +14,6 @@ from quantmedic.collectors.data.progress import Progress, no_progress
 from quantmedic.collectors.measure.static import case_of_files
 from quantmedic.engine.case.records import STATIC, Case
 from quantmedic.engine.rules.rulebase import RuleBase
-from quantmedic.version import VERSION
 
 
 def collect_static(
@@ -74,5 +73,5 @@ def collect_static_pair(
     else:
         progress("static", 0, None)
         models = open_files(float_model, quantized_model)
-        case = case_of_files(models, version=VERSION, threads=threads)
+        case = case_of_files(models, threads)
     return printed.added_to(case, models)

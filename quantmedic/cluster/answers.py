@@ -14,7 +14,7 @@ from quantmedic.collectors.measure.host import has_vnni, wants_exact_kernels
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import QuantmedicError
 from quantmedic.engine.output_files import scratch_folder, write_file
-from quantmedic.version import VERSION
+from quantmedic.engine.version import VERSION
 
 #: A case as its bytes, or the path of its file.
 StoredCase = bytes | str

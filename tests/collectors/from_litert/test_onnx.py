@@ -794,7 +794,7 @@ def every_tensor(model: LiteModel, feeds: Mapping[str, Array]) -> dict[str, tupl
 
 def recorded(models: LiteRTModels) -> CaseRecord:
     plan = foresee(models)
-    return record_models(plan, dict, spatial=None, how={}, version="test")[0]
+    return record_models(plan, dict, spatial=None, how={})[0]
 
 
 @pytest.mark.parametrize("name", PAIRS)

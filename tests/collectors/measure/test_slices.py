@@ -13,7 +13,7 @@ from quantmedic.api.opening import open_pair
 from quantmedic.collectors.case_file.archive import read_case, write_case
 from quantmedic.collectors.case_file.case_arrays import arrays_of_statistics
 from quantmedic.collectors.measure.collect_pair import Interrupted, Run, collect
-from quantmedic.collectors.measure.extras import Extras
+from quantmedic.collectors.measure.measurement import Measurement
 from quantmedic.collectors.measure.options import Options
 from quantmedic.collectors.measure.slices import MAX_SLICES, Slicing, require_counted
 from quantmedic.demo import patient
@@ -29,13 +29,13 @@ def measured(validation: Any = None, mode: Any = "exact", threads: int = 1, **ho
     source = images(SAMPLES) if validation is None else validation
     pair, datasets = open_pair(*patient(healthy=False)[0], {"validation": source}, preprocessing={})
     options = Options(mode=mode, threads=threads, batch_size=8)
-    return collect(pair, datasets, options=options, version="1", **how)
+    return collect(Measurement(pair, datasets, options), **how)
 
 
 def measured_slices(numbers: tuple[int, ...], mode: Any = "exact") -> list[Case]:
     """These slices, each measured by itself, as workers of a cluster do."""
     pair, datasets = open_pair(*patient(healthy=False)[0], {"validation": images(SAMPLES)}, preprocessing={})
-    run = Run(pair, datasets, Options(mode=mode, threads=1, batch_size=8), "1", None, Extras())
+    run = Run(Measurement(pair, datasets, Options(mode=mode, threads=1, batch_size=8)))
     return [run.measure_slice("validation", number) for number in numbers]
 
 
