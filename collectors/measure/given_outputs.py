@@ -19,6 +19,7 @@ from quantmedic.collectors.data.arrays import (
 )
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.data.messages import aligned_rows, did_you_mean, missing_path_error, shape_text
+from quantmedic.collectors.data.model_inputs import shapes_agree
 from quantmedic.collectors.measure.models import Models
 from quantmedic.collectors.measure.outputs import OPTIONS
 from quantmedic.collectors.measure.recordings import read_recording, require_same_model, require_same_samples
@@ -151,12 +152,7 @@ def _check_shape(column: Column, models: PairedGraphs, name: str, option: str) -
     shape, expected = column.info.shape, models.shapes.get(name)
     if column.info.dtype.kind not in "fiub" or not shape:
         raise DataError(f"{option} holds no numbers for each sample", where="  ".join(column.info.where))
-    if expected is None:
-        return
-    fits = len(shape) == len(expected) and all(
-        e is None or e == s for e, s in zip(expected[1:], shape[1:], strict=True)
-    )
-    if not fits:
+    if expected is not None and not shapes_agree(shape, (None, *expected[1:])):
         rows = [column.info.where, ("model", name, shape_text((None, *expected[1:])))]
         raise DataError(
             f"outputs of {option} do not have the shape of the model's",

@@ -133,11 +133,11 @@ def joint_of(graph: Graph, shapes: Mapping[str, Shape], output: str) -> Joint:
         size, joined, parts, names = min(found)
         return Joint(joined, size, parts, names)
     moved = tuple(walker.follow_moves(output))
-    length, shorter = _shorter_axis(shape)
+    length, shorter = shorter_axis(shape)
     return Joint(shorter, length, (), moved, walker.is_score(moved[-1]))
 
 
-def _shorter_axis(shape: Shape | None) -> tuple[int, int | None]:
+def shorter_axis(shape: Sequence[int | None] | None) -> tuple[int, int | None]:
     """The shorter of axis 1 and the last one, if its length is fixed, behind that length."""
     if shape is None or len(shape) < 2:
         return 0, None
