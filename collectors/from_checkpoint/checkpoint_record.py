@@ -16,7 +16,6 @@ from quantmedic.collectors.from_checkpoint.safetensors_file import Checkpoint
 from quantmedic.collectors.from_checkpoint.tensor_roles import RIGHTLY_FLOAT, is_embedding
 from quantmedic.engine.case.facts import BiasFacts, CheckpointFacts, ModelFacts, WeightFacts
 from quantmedic.engine.case.records import CaseRecord, OperatorRecord
-from quantmedic.engine.version import VERSION
 
 _NAMES_SHOWN = 5
 #: Names that configurations give GPTQ, in small letters.
@@ -38,7 +37,7 @@ LEAST_DEVIATION_DB = 0.1
 Kind = tuple[str | None, int | None, str | None]
 
 
-def record_of(found: list[Layer], pair: Pair) -> CaseRecord:
+def record_of(found: list[Layer], pair: Pair, version: str) -> CaseRecord:
     changes = gain_changes(found, pair)
     found = with_twins(changes.layers, pair)
     facts = _with_peers([layer.facts for layer in found])
@@ -61,7 +60,7 @@ def record_of(found: list[Layer], pair: Pair) -> CaseRecord:
     )
     files = {"float": pair.floats, "quantized": pair.quantized}
     return CaseRecord.of_files(
-        quantmedic_version=VERSION,
+        quantmedic_version=version,
         model=_checkpoint_model(operators, pair, changes),
         operators=operators,
         notices=tuple(_checkpoint_notices(pair, changes)),

@@ -80,6 +80,7 @@ def collect_checkpoints(
     float_path: Path,
     quantized_path: Path,
     *,
+    version: str,
     threads: int | None = None,
     progress: Progress = no_progress,
     elsewhere: Elsewhere | None = None,
@@ -89,6 +90,7 @@ def collect_checkpoints(
     Args:
         float_path: File or folder of shards with the float weights.
         quantized_path: The same with the quantized ones.
+        version: Version of quantmedic, for the record.
         threads: Processor threads; all cores up to 8 by default.
         progress: Called after every tensor.
         elsewhere: Compares tensors on other machines.
@@ -107,7 +109,7 @@ def collect_checkpoints(
                 found += _compare_tensor(name, pair, workers)
                 progress("weights", done, len(ordered))
     _refuse_strangers(found, pair)
-    return Case(record_of(found, pair), {})
+    return Case(record_of(found, pair, version), {})
 
 
 def _compare_elsewhere(names: Sequence[str], pair: Pair, elsewhere: Elsewhere, progress: Progress) -> list[Layer]:

@@ -38,6 +38,7 @@ class Checkpoints(Protocol):
         float_path: Path,
         quantized_path: Path,
         *,
+        version: str,
         threads: int | None,
         progress: Progress,
         elsewhere: Elsewhere | None = None,
@@ -47,6 +48,7 @@ class Checkpoints(Protocol):
         Args:
             float_path: The float weights.
             quantized_path: The quantized ones.
+            version: Version of quantmedic, for the record.
             threads: Processor threads; None: as many as suit.
             progress: Called after every tensor.
             elsewhere: Compares tensors on other machines.

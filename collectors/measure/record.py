@@ -14,9 +14,8 @@ from quantmedic.collectors.measure.models import Description, Kernel, Models
 from quantmedic.collectors.measure.plan import Plan, PlannedTensor
 from quantmedic.collectors.measure.weight_facts import Weights, measure_weights
 from quantmedic.collectors.metrics.metric import Metric
-from quantmedic.collectors.pair.attributes import readable_attributes
 from quantmedic.collectors.pair.fusion import fusions_of
-from quantmedic.collectors.pair.graph import COMPUTE, Graph, Operator
+from quantmedic.collectors.pair.graph import COMPUTE, Attribute, Graph, Operator
 from quantmedic.collectors.pair.operations import operations_of
 from quantmedic.collectors.pair.originals import OperatorPair
 from quantmedic.collectors.pair.patterns import (
@@ -42,6 +41,9 @@ from quantmedic.engine.case.records import (
 )
 from quantmedic.engine.operator_types import LAYOUTS
 from quantmedic.engine.version import VERSION
+
+#: Attributes of an operator, entries of a list and characters of a text that a reader is shown at most.
+MAX_ATTRIBUTES, MAX_ENTRIES, MAX_TEXT = 16, 8, 40
 
 
 def record_models(
@@ -205,6 +207,31 @@ def _operator(op: Operator, tables: _Tables, own: _Stored) -> OperatorRecord:
         attributes=readable_attributes(twin if twin is not None and alike else op),
         sources=tuple(dict.fromkeys(writer.index for writer in writers if writer is not None)),
     )
+
+
+def readable_attributes(op: Operator) -> dict[str, str]:
+    """Texts by name, in the order of the operator; those that are not short are left out."""
+    values = op.attributes | op.hints
+    texts = {name: _short_text(value) for name, value in values.items() if len(name) <= MAX_TEXT}
+    known = [(name, text) for name, text in texts.items() if text is not None]
+    return dict(known[:MAX_ATTRIBUTES])
+
+
+def _short_text(value: Attribute) -> str | None:
+    """The value as a text of at most ``MAX_TEXT`` characters; None where it is longer."""
+    match value:
+        case str() | int():
+            text = str(value)
+        case float():
+            text = f"{value:.6g}"
+        case tuple() if 0 < len(value) <= MAX_ENTRIES:
+            parts = [_short_text(entry) for entry in value]
+            if None in parts:
+                return None
+            text = ", ".join(part for part in parts if part is not None)
+        case _:
+            return None
+    return text if len(text) <= MAX_TEXT else None
 
 
 def _readers(tensor: str, graph: Graph) -> tuple[str, ...]:

@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import NamedTuple
 
-from quantmedic.collectors.pair.axes import reshaped_axis
-from quantmedic.collectors.pair.channels import channel_axes
+from quantmedic.collectors.pair.channels import channel_axes, reshaped_axis
 from quantmedic.collectors.pair.detector_heads import Kind, decoder_of, has_shared_sigmoid, kinds_of
 from quantmedic.collectors.pair.graph import Graph, Operator, Shape
 from quantmedic.collectors.pair.tensor_pairs import PairedGraphs

@@ -21,6 +21,7 @@ from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import DataError
 from quantmedic.engine.output_files import require_file
 from quantmedic.engine.rules.rulebase import RuleBase
+from quantmedic.engine.version import VERSION
 
 #: Values of ``prove`` that nobody asks for.
 _UNASKED = (False, "first")
@@ -105,7 +106,7 @@ def _measure_paths(
 
         elsewhere = partial(compare_on_cluster, float_path, quantized_path, options.cluster, options.threads)
     paths = float_path, quantized_path
-    case = checkpoints.compare(*paths, threads=options.threads, progress=progress, elsewhere=elsewhere)
+    case = checkpoints.compare(*paths, version=VERSION, threads=options.threads, progress=progress, elsewhere=elsewhere)
     if options.tokens is None:
         return case
     return checkpoints.run_on_texts(

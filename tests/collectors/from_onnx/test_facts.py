@@ -42,7 +42,7 @@ from onnxruntime.quantization import QuantFormat, QuantType
 
 import quantmedic
 from quantmedic.collectors.from_onnx.onnx_graph import attributes_of, node_of
-from quantmedic.collectors.pair.attributes import readable_attributes
+from quantmedic.collectors.measure.record import readable_attributes
 from quantmedic.collectors.pair.graph import Operator
 from quantmedic.collectors.pair.weight_arrays import weight_arrays
 from quantmedic.collectors.statistics import accumulate
