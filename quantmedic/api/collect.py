@@ -15,7 +15,7 @@ from quantmedic.api.grouping import group_arguments
 from quantmedic.api.imports import read_toolchain
 from quantmedic.api.language_models import collect_language_pair, is_language_pair, refuse_texts
 from quantmedic.api.notebooks import Watching, watching
-from quantmedic.api.opening import UNUSED_BOXES, open_metric, open_pair, with_time_limit
+from quantmedic.api.opening import UNUSED_BOXES, measuring_options, open_metric, open_pair, with_time_limit
 from quantmedic.api.options import (
     FIRST_SECONDS,
     CheckpointOptions,
@@ -33,9 +33,7 @@ from quantmedic.collectors.case_file.archive import read_case
 from quantmedic.collectors.data.progress import Announce, Progress, no_announcement, no_progress
 from quantmedic.collectors.measure.collect_pair import Elsewhere, Interrupted
 from quantmedic.collectors.measure.collect_pair import collect as measure
-from quantmedic.collectors.measure.host import threads_to_use
 from quantmedic.collectors.measure.memory import heed_memory
-from quantmedic.collectors.measure.options import Options
 from quantmedic.engine.case.facts import ROLES
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import DataError, QuantmedicError
@@ -264,23 +262,11 @@ def open_measurement(
         models=models,
         datasets=datasets,
         metric=metric,
-        options=heed_memory(models, datasets, _observer_options(options), options.memory),
+        options=heed_memory(models, datasets, measuring_options(options), options.memory),
         extras=extras,
         base=base,
         progress=progress,
         announce=announce,
-    )
-
-
-def _observer_options(options: CollectOptions) -> Options:
-    return Options(
-        samples=options.samples,
-        batch_size=options.batch_size,
-        threads=threads_to_use(options.threads),
-        seed=options.seed,
-        mode=options.mode,
-        thumbnails=options.thumbnails,
-        step_error=options.step_error,
     )
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 from quantmedic.api.inspection import inspect
 from quantmedic.api.judging import check_toolchain, judge
-from quantmedic.api.opening import open_evaluation, open_pair, with_time_limit
+from quantmedic.api.opening import measuring_options, open_evaluation, open_pair, with_time_limit
 from quantmedic.api.options import SUSPECT, ModelSource, SearchOptions
 from quantmedic.api.rulebase import load_rulebase
 from quantmedic.collectors.data.progress import Progress
 from quantmedic.collectors.measure.debugger import debug, open_metrics
-from quantmedic.collectors.measure.host import threads_to_use
+from quantmedic.collectors.measure.measurement import Measurement
 from quantmedic.collectors.measure.models import Models
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.contract.searches import (
@@ -196,15 +196,8 @@ def debug_pair(
         {"layer": options.layer_metrics, "pair": options.pair_metrics, "output": options.output_metrics}
     )
     models, datasets = open_pair(float_model, quantized_model, {role: source}, preprocessing=options.preprocessing)
-    record = debug(
-        models,
-        datasets[role],
-        functions,
-        samples=options.samples,
-        threads=threads_to_use(options.threads),
-        suspect_steps=limit,
-        progress=progress,
-    )
+    measurement = Measurement(models, datasets, measuring_options(options), progress=progress)
+    record = debug(measurement, role, functions, limit)
     if not options.denylists:
         return record
     lists = {text: names_of_denylist(text, record) for text in options.denylists}

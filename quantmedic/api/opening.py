@@ -73,6 +73,19 @@ def open_evaluation(float_model: ModelSource, quantized_model: ModelSource, opti
     return Searched(models, dataset, case, metric, threads, options.seed)
 
 
+def measuring_options(options: CollectOptions) -> Options:
+    """How both models are measured, as the options of a command say."""
+    return Options(
+        samples=options.samples,
+        batch_size=options.batch_size,
+        threads=threads_to_use(options.threads),
+        seed=options.seed,
+        mode=options.mode,
+        thumbnails=options.thumbnails,
+        step_error=options.step_error,
+    )
+
+
 def open_pair(
     float_model: ModelSource,
     quantized_model: ModelSource,

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from quantmedic.api.opening import open_pair, with_time_limit
+from quantmedic.api.opening import measuring_options, open_pair, with_time_limit
 from quantmedic.api.options import CollectOptions, ModelSource
 from quantmedic.collectors.data.progress import Progress, no_progress
-from quantmedic.collectors.measure.host import threads_to_use
+from quantmedic.collectors.measure.measurement import Measurement
 from quantmedic.collectors.measure.recordings import Recording, record_outputs
 from quantmedic.engine.errors import DataError
 
@@ -34,12 +34,4 @@ def record_pair(
     if options.device is not None:
         models.run_on(options.device)
     with models.as_deployed():
-        return record_outputs(
-            models,
-            datasets["validation"],
-            output,
-            samples=options.samples,
-            batch_size=options.batch_size,
-            threads=threads_to_use(options.threads),
-            progress=progress,
-        )
+        return record_outputs(Measurement(models, datasets, measuring_options(options), progress=progress), output)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from quantmedic.api.opening import open_pair
 from quantmedic.collectors.case_file.archive import read_case, write_case
 from quantmedic.collectors.case_file.case_arrays import arrays_of_statistics
+from quantmedic.collectors.data.progress import Progress, no_progress
 from quantmedic.collectors.measure.collect_pair import Interrupted, Run, collect
 from quantmedic.collectors.measure.measurement import Measurement
 from quantmedic.collectors.measure.options import Options
@@ -25,11 +26,13 @@ pytestmark = pytest.mark.thorough
 SAMPLES = 200
 
 
-def measured(validation: Any = None, mode: Any = "exact", threads: int = 1, **how: Any) -> Case:
+def measured(
+    validation: Any = None, mode: Any = "exact", threads: int = 1, progress: Progress = no_progress, **how: Any
+) -> Case:
     source = images(SAMPLES) if validation is None else validation
     pair, datasets = open_pair(*patient(healthy=False)[0], {"validation": source}, preprocessing={})
     options = Options(mode=mode, threads=threads, batch_size=8)
-    return collect(Measurement(pair, datasets, options), **how)
+    return collect(Measurement(pair, datasets, options, progress=progress), **how)
 
 
 def measured_slices(numbers: tuple[int, ...], mode: Any = "exact") -> list[Case]:
