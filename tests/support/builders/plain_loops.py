@@ -157,3 +157,20 @@ def merge_moments(into: TensorStatistics, c: Any, count: Any, mean: Any, m2: Any
     into.m2[c] += m2 + delta * delta * into.count[c] * count / total
     into.mean[c] += delta * count / total
     into.count[c] = total
+
+
+def sample_moments(x: Float32) -> tuple[Float32, Float32, Float32, NDArray[np.int64]]:
+    """Per sample of ``[samples, values]``: mean, deviation, share of values at the maximum, non-finite values.
+
+    Non-finite values count as zeros in the first three.
+    """
+    finite = np.isfinite(x)
+    values = np.where(finite, x, 0.0).astype(np.float64)
+    columns = values.mean(axis=1), values.std(axis=1), (values == values.max(axis=1, keepdims=True)).mean(axis=1)
+    mean, deviation, saturated = (column.astype(np.float32) for column in columns)
+    return mean, deviation, saturated, np.logical_not(finite).sum(axis=1)
+
+
+def distinct(x: Float32, limit: int) -> Float32:
+    """Sorted distinct finite values of ``x``, at most ``limit`` of them; 0.0 and -0.0 are one value."""
+    return np.unique(x[np.isfinite(x)] + np.float32(0))[:limit]
