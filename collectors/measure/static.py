@@ -49,7 +49,4 @@ def _kernels(models: Models, threads: int) -> tuple[Mapping[str, Kernel], list[s
     try:
         return models.kernels(threads), []
     except ModelError as error:
-        # A notice stands in reports, which name no folders.
-        path = models.quantized.path
-        said = [error.message, *(line.replace(str(path), path.name) for line in error.where)]
-        return {}, [f"which kernels compute is not known: {'; '.join(said)}"]
+        return {}, [f"which kernels compute is not known: {error.without_folder(models.quantized.path)}"]
