@@ -36,8 +36,8 @@ from quantmedic.collectors.metrics.box_readings import (
 from quantmedic.collectors.metrics.detections import told_reading
 from quantmedic.collectors.metrics.reading import BOXES, NO_SUPPRESSION, LabelLayout, Reading
 from quantmedic.collectors.metrics.sample_tallies import class_range_error
-from quantmedic.collectors.pair.detector_heads import are_queries
-from quantmedic.collectors.pair.output_parts import Part, joints_of
+from quantmedic.collectors.pair.detector_heads import Part, are_queries
+from quantmedic.collectors.pair.output_parts import joints_of
 from quantmedic.engine.errors import DataError
 
 Values = NDArray[np.float64]
