@@ -1,6 +1,6 @@
 """How a built-in metric reads outputs and labels: which outputs, with which options, and what does not fit."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Literal, cast, get_args
@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from quantmedic.collectors.data.arrays import Array
 from quantmedic.engine.errors import DataError
 
-#: Outputs of a model by name, or in order.
-Outputs = Mapping[str, Array] | Sequence[Array]
+#: Outputs of a model by name.
+Outputs = Mapping[str, Array]
 OWN = "write a metric: --metric module:function"
 PICK = f"pick another output with --metric-option output=NAME, or {OWN}"
 
@@ -130,7 +130,7 @@ class Reading:
         Raises:
             DataError: The model has no output of that name.
         """
-        named = outputs_by_name(outputs)
+        named = as_arrays(outputs)
         name = next(iter(named)) if self.output is None else self.output
         return name, named[known_output(name, named)]
 
@@ -140,7 +140,7 @@ class Reading:
         Raises:
             DataError: The model has no output of such a name.
         """
-        named = outputs_by_name(outputs)
+        named = as_arrays(outputs)
         if self.output is None:
             return named
         return {name: named[known_output(name, named)] for name in map(str.strip, self.output.split(","))}
@@ -174,10 +174,9 @@ def parse_options(metric: str, given: Mapping[str, str]) -> dict[str, object]:
     return found
 
 
-def outputs_by_name(outputs: Outputs) -> dict[str, Array]:
-    """Outputs under their names, or under their places."""
-    pairs = outputs.items() if isinstance(outputs, Mapping) else ((str(i), value) for i, value in enumerate(outputs))
-    return {name: np.asarray(value) for name, value in pairs}
+def as_arrays(outputs: Outputs) -> dict[str, Array]:
+    """Outputs as arrays: runtimes return sequences and maps as other objects."""
+    return {name: np.asarray(value) for name, value in outputs.items()}
 
 
 def known_output(name: str, named: Mapping[str, Array]) -> str:
