@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from quantmedic.collectors.pair.quantizer import Deployed, Rounding
 from quantmedic.collectors.statistics.compiled_cache import cached_njit
 from quantmedic.collectors.statistics.numba_chunks import (
+    Difference,
     bits_of,
     borrow,
     compare_shown,
@@ -212,17 +213,8 @@ def _extend_gathered(bucket_min: Float64, bucket_max: Float64, buckets: Integers
 
 
 @_jit
-def _add(
-    errors: Errors,
-    c: int,
-    n: float,
-    nonfinite: float,
-    total: float,
-    square: float,
-    cross: float,
-    power: float,
-    top: float,
-) -> None:
+def _add(errors: Errors, c: int, error: Difference) -> None:
+    n, nonfinite, total, square, cross, power, top = error
     errors.seen[c] += n
     errors.nonfinite[c] += nonfinite
     errors.sum[c] += total
@@ -278,7 +270,7 @@ def _observe(
                     error, outside, energy = rounding_of(
                         chunk, plain, power, scale[c], low_code[c], high_code[c], scratch
                     )
-                    _add(rounded, c, *error)
+                    _add(rounded, c, error)
                     clipped[c] += outside
                     clipped_energy[c] += energy
                 if compares:
@@ -286,7 +278,7 @@ def _observe(
                     error, lowest, highest = compare_shown(
                         chunk, plain, power, arrays, kind, place, code_scale[c], zero[c], scratch
                     )
-                    _add(accumulated, c, *error)
+                    _add(accumulated, c, error)
                     deployed_min[c], deployed_max[c] = min(deployed_min[c], lowest), max(deployed_max[c], highest)
                     if gathered or buckets[o] < SHOWN_BUCKETS:
                         y = real_values(arrays, kind, place, chunk.size, code_scale[c], zero[c], scratch)
@@ -312,7 +304,7 @@ def _compare(x: Float32, y: Float32, errors: Errors) -> None:
             for start in range(0, inner, CHUNK):
                 a, b = x[o, c, start : start + CHUNK], y[o, c, start : start + CHUNK]
                 _, _, _, _, _, power, plain = survey_finite(a)
-                _add(errors, c, *difference_of(a, b, plain, power))
+                _add(errors, c, difference_of(a, b, plain, power))
 
 
 def sample_moments(x: Float32) -> tuple[Float32, Float32, Float32, NDArray[np.int64]]:
