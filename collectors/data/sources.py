@@ -2,7 +2,7 @@
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, tee
 from pathlib import Path
 
@@ -133,10 +133,10 @@ def _open_folder(folder: Path, inputs: Sequence[InputSpec], preprocessing: Prepr
     if samples:
         if len(inputs) > 1 or inputs[0].name in {path.stem for path in samples}:
             return _ArraySource(_folder_name(folder), {path.stem: npy_column(path) for path in arrays}, inputs, role)
-        return _FileSource.of_arrays(folder, samples, inputs[0], role)
+        return _ArrayFiles(folder, samples, inputs[0], folder_labels(folder), role)
     images = [path for path in folder.rglob("*") if _is_image(path.relative_to(folder))]
     if images:
-        return _FileSource.of_images(folder, images, inputs, preprocessing, role)
+        return _ImageFiles(folder, images, inputs, preprocessing, role)
     raise DataError(
         f"{role} folder holds neither .npy files nor images",
         where=str(folder),
@@ -210,72 +210,25 @@ class _FileSource(Source):
 
     samples: int
 
-    def __init__(
-        self,
-        folder: Path,
-        paths: Sequence[Path],
-        load_sample: Callable[[Path], Array],
-        spec: InputSpec,
-        labels: Labels | None,
-        is_images: bool,
-        role: Role,
-        notices: Sequence[str] = (),
-    ):
-        self.origin = _folder_name(folder)
-        self.samples = len(paths)
+    def __init__(self, folder: Path, paths: Sequence[Path], spec: InputSpec, labels: Labels | None, role: Role):
+        self.origin, self.samples = _folder_name(folder), len(paths)
         self.labels, self.labelled = labels, labels is not None
-        self.is_images = is_images
-        # Pixels are bytes and shapes are checked; the type of each array is written in its own file.
-        self.alike = is_images and None not in spec.shape[1:]
-        self.notices = notices
         if labels is not None and len(labels.values) != len(paths):
             raise label_count_error(role, labels, self.origin, str(len(paths)))
-        first = load_sample(paths[0])
+        self._folder, self._paths, self._spec, self._role = folder, paths, spec, role
+        first = self._load_sample(paths[0])
         self.preview = {spec.name: ArrayInfo(self.origin, paths[0].name, first.shape, first.dtype)}
-        self._folder, self._paths, self._load_sample, self._name = folder, paths, load_sample, spec.name
 
-    @classmethod
-    def of_arrays(cls, folder: Path, paths: Sequence[Path], spec: InputSpec, role: Role) -> "_FileSource":
-        def load_sample(path: Path) -> Array:
-            column = npy_column(path)
-            array = column.load()
-            if array.ndim == len(spec.shape) and len(array) != 1:
-                raise DataError(
-                    f"{role} folder holds a file with more than one sample",
-                    where=aligned_rows(column.info.where, ("model", spec.name, shape_text(spec.shape))),
-                    help=f"save one sample per file, or all samples as {spec.name}.npy",
-                )
-            return array if array.ndim == len(spec.shape) else array[np.newaxis]
-
-        return cls(folder, paths, load_sample, spec, folder_labels(folder), False, role)
-
-    @classmethod
-    def of_images(
-        cls, folder: Path, paths: Sequence[Path], inputs: Sequence[InputSpec], preprocessing: Preprocessing, role: Role
-    ) -> "_FileSource":
-        if len(inputs) > 1 or len(inputs[0].shape) != 4:
-            raise DataError(
-                "a folder of images fits only a model with one input of four axes",
-                where=[str(folder), *aligned_rows(*[("model", spec.name, shape_text(spec.shape)) for spec in inputs])],
-                help="save the samples as an .npz with one array per model input",
-            )
-        layout = layout_of(inputs[0].shape) or preprocessing.layout or "NCHW"
-        channels = inputs[0].shape[1 if layout == "NCHW" else 3]
-        ordered = sorted(paths, key=lambda path: path.relative_to(folder).as_posix())
-        classes, notices = class_labels(folder, ordered, role)
-        labels = Labels(classes, "class folders") if classes is not None else _labels_beside(folder, ordered)
-
-        def load_image(path: Path) -> Array:
-            return read_image(path, channels, preprocessing)[np.newaxis]
-
-        return cls(folder, ordered, load_image, inputs[0], labels, True, role, notices)
+    @abstractmethod
+    def _load_sample(self, path: Path) -> Array:
+        """The sample of a file, ``[1, ...]``."""
 
     def pieces(self, size: int, wanted: Selection) -> Iterator[Piece]:
         for rows in wanted.rows(size, self.samples):
             for i in chain.from_iterable(runs(rows)):
                 path, row = self._paths[i], slice(i, i + 1)
                 labels = None if self.labels is None else self.labels.values[row]
-                yield Piece({self._name: self._load_sample(path)}, labels, rows=row, place=path.name)
+                yield Piece({self._spec.name: self._load_sample(path)}, labels, rows=row, place=path.name)
 
     def marks(self) -> Iterator[bytes]:
         marked = file_content(self._paths[i] for i in _marked_samples(self.samples))
@@ -283,6 +236,49 @@ class _FileSource(Source):
 
     def _name_of(self, path: Path) -> bytes:
         return os.fsencode(path.relative_to(self._folder).as_posix()) + b"\0"
+
+
+class _ArrayFiles(_FileSource):
+    """A folder with one .npy file per sample."""
+
+    def _load_sample(self, path: Path) -> Array:
+        column, spec = npy_column(path), self._spec
+        array = column.load()
+        if array.ndim == len(spec.shape) and len(array) != 1:
+            raise DataError(
+                f"{self._role} folder holds a file with more than one sample",
+                where=aligned_rows(column.info.where, ("model", spec.name, shape_text(spec.shape))),
+                help=f"save one sample per file, or all samples as {spec.name}.npy",
+            )
+        return array if array.ndim == len(spec.shape) else array[np.newaxis]
+
+
+class _ImageFiles(_FileSource):
+    """A folder of images, flat or with one folder per class."""
+
+    is_images = True
+
+    def __init__(
+        self, folder: Path, paths: Sequence[Path], inputs: Sequence[InputSpec], preprocessing: Preprocessing, role: Role
+    ):
+        if len(inputs) > 1 or len(inputs[0].shape) != 4:
+            raise DataError(
+                "a folder of images fits only a model with one input of four axes",
+                where=[str(folder), *aligned_rows(*[("model", spec.name, shape_text(spec.shape)) for spec in inputs])],
+                help="save the samples as an .npz with one array per model input",
+            )
+        shape, self._preprocessing = inputs[0].shape, preprocessing
+        layout = layout_of(shape) or preprocessing.layout or "NCHW"
+        self._channels = shape[1 if layout == "NCHW" else 3]
+        # Pixels are bytes and shapes are checked; the type of an array is written in its own file.
+        self.alike = None not in shape[1:]
+        ordered = sorted(paths, key=lambda path: path.relative_to(folder).as_posix())
+        classes, self.notices = class_labels(folder, ordered, role)
+        labels = Labels(classes, "class folders") if classes is not None else _labels_beside(folder, ordered)
+        super().__init__(folder, ordered, inputs[0], labels, role)
+
+    def _load_sample(self, path: Path) -> Array:
+        return read_image(path, self._channels, self._preprocessing)[np.newaxis]
 
 
 def _label_content(labels: Labels | None) -> Iterator[bytes]:
