@@ -28,11 +28,10 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from zoo.asking import Answer, Asked, ask_all
 from zoo.cases import Built, Spec
-from zoo.protocol.case_row import row_of
+from zoo.protocol.entries import row_of
 from zoo.protocol.scores import alarms, names_first, names_place, place
-from zoo.running import Asked, ask_all
-from zoo.verdict import Answer
 
 SEED = 9
 #: Cases that are asked.
@@ -124,8 +123,8 @@ def language_lines(names: Container[str], keep: Path) -> Iterator[Line]:
             "verdict": result.told.verdict or first_line(result.told.error),
             "right first": None if result.spec.is_control else found == 1,
             "named": found,
-            "alarm": bool(result.told.alarms),
-            "causes": list(result.told.causes),
+            "alarm": bool(result.told.serious),
+            "causes": [(cause.name, cause.severity) for cause in result.told.causes],
         }
 
 

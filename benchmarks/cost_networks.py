@@ -14,8 +14,9 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
-from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
 from onnxruntime.quantization.shape_inference import quant_pre_process
+from zoo.feeds import Feeds
 
 Floats = NDArray[np.float32]
 SEED = 11
@@ -90,18 +91,10 @@ def quantize(folder: Path, name: str, samples: Floats, *, reduce_range: bool = F
     ``reduce_range`` keeps weights to 7 bits, so that kernels of processors without VNNI do not saturate.
     """
 
-    class Reader(CalibrationDataReader):  # type: ignore[misc]
-        def __init__(self) -> None:
-            self.left = iter(np.split(samples, len(samples)))
-
-        def get_next(self) -> dict[str, Floats] | None:
-            sample = next(self.left, None)
-            return None if sample is None else {name: sample}
-
     quantize_static(
         str(folder / "float.onnx"),
         str(folder / "int8.onnx"),
-        Reader(),
+        Feeds({name: sample} for sample in np.split(samples, len(samples))),
         quant_format=QuantFormat.QDQ,
         per_channel=True,
         activation_type=QuantType.QUInt8,

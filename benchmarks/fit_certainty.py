@@ -69,8 +69,7 @@ def _spec_of(folder: Path) -> Spec:
     seed = int(seeds[0].removeprefix("seed-")) if seeds else None
     if seed is not None and seed not in TUNING_SEEDS:
         raise SystemExit(f"{folder} has a seed for reporting: certainty is fitted on tuning seeds only")
-    control = name.removeprefix("control-") if name.startswith("control-") else ""
-    return Spec(network, () if control else tuple(name.split("+")), control, seed)
+    return Spec.by_name(f"{network}/{name.removeprefix('control-')}", seed)
 
 
 def _named(built: Built, measured: Path, base: RuleBase) -> list[Named]:

@@ -117,16 +117,12 @@ def compare(title: str, commands: Mapping[str, Sequence[str]], rounds: int) -> N
     print(f"| {title} | {' | '.join(cells)} | {ratios} |", flush=True)
 
 
-def samples_of(folder: Path) -> dict[str, Any]:
+def feeds(folder: Path) -> list[dict[str, Any]]:
+    """Samples one by one, of ONNX pairs the first ``ONNX_SAMPLES``."""
     import numpy as np
 
     with np.load(folder / "val.npz") as stored:
-        return dict(stored)
-
-
-def feeds(folder: Path) -> list[dict[str, Any]]:
-    """Samples one by one, of ONNX pairs the first ``ONNX_SAMPLES``."""
-    data = samples_of(folder)
+        data = dict(stored)
     count = ONNX_SAMPLES if (folder / "float.onnx").exists() else len(next(iter(data.values())))
     return [{name: x[i : i + 1] for name, x in data.items()} for i in range(count)]
 
@@ -143,14 +139,8 @@ def run_plain_onnx(folder: Path) -> None:
 
 
 def run_peer_onnx(folder: Path) -> None:
-    from onnxruntime.quantization import CalibrationDataReader, qdq_loss_debug
-
-    class Reader(CalibrationDataReader):  # type: ignore[misc]
-        def __init__(self) -> None:
-            self.left = iter(feeds(folder))
-
-        def get_next(self) -> dict[str, Any] | None:
-            return next(self.left, None)
+    from onnxruntime.quantization import qdq_loss_debug
+    from zoo.feeds import Feeds
 
     files = [str(folder / f"{name}.onnx") for name in ("float", "int8")]
     with tempfile.TemporaryDirectory() as place:
@@ -158,7 +148,7 @@ def run_peer_onnx(folder: Path) -> None:
         for number, file in enumerate(files):
             augmented = str(Path(place) / f"{number}.onnx")
             qdq_loss_debug.modify_model_output_intermediate_tensors(file, augmented)
-            found.append(qdq_loss_debug.collect_activations(augmented, Reader()))
+            found.append(qdq_loss_debug.collect_activations(augmented, Feeds(feeds(folder))))
         matched = qdq_loss_debug.create_activation_matching(found[1], found[0])
         # It fails on tensors without axes.
         whole = {name: own for name, own in matched.items() if all(x.ndim for xs in own.values() for x in xs)}

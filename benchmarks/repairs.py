@@ -19,13 +19,14 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime
-from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_static
+from onnxruntime.quantization import QuantType, quantize_static
+from zoo.feeds import Feeds
 from zoo.networks import NETWORKS
+from zoo.quantizing import pooled_sqnr
 
 import quantmedic
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.from_litert.litert_models import open_models
-from quantmedic.engine.decibels import sqnr_db
 from quantmedic.engine.errors import ModelError
 
 RECORDINGS = Path(__file__).parents[1] / "tests" / "recordings" / "litert"
@@ -33,16 +34,6 @@ CODES = {"int8": QuantType.QInt8, "int4": QuantType.QInt4}
 ONNX, LITERT = ("mobile", "resnet", "csp"), ("image_example1", "autoencoder_example")
 COLUMNS = ("plain", "biases", "rounding", "rounding + biases")
 READ, JUDGED = 128, 256
-
-
-class Feeds(CalibrationDataReader):
-    """Calibration data in batches."""
-
-    def __init__(self, name: str, data: np.ndarray) -> None:
-        self._feeds = iter([{name: data[i : i + 16]} for i in range(0, len(data), 16)])
-
-    def get_next(self) -> Any:
-        return next(self._feeds, None)
 
 
 def onnx_row(name: str, bits: str, seed: int, folder: Path) -> Iterator[float | None]:
@@ -56,12 +47,13 @@ def onnx_row(name: str, bits: str, seed: int, folder: Path) -> Iterator[float | 
 
     def quantized(source: Path) -> Path:
         target = folder / f"{source.stem}.{bits}.onnx"
-        quantize_static(source, target, Feeds(key, read), weight_type=CODES[bits], per_channel=True)
+        feeds = Feeds({key: read[i : i + 16]} for i in range(0, len(read), 16))
+        quantize_static(source, target, feeds, weight_type=CODES[bits], per_channel=True)
         return target
 
     def judge(path: Path) -> float:
         found = onnxruntime.InferenceSession(str(path)).run(None, {key: judged})
-        return noise_db(exact, found)
+        return pooled_sqnr(exact, found)
 
     plain, other = quantized(opset21), folder / "other.onnx"
     yield judge(plain)
@@ -87,7 +79,7 @@ def litert_row(name: str, bits: str, seed: int, folder: Path) -> Iterator[float 
         models = open_models(path, made)
         models.probe()
         batch = Batch({models.float_graph.inputs[0]: judged})
-        return noise_db(models.float_runner(1)(batch), models.quantized_runner(1)(batch))
+        return pooled_sqnr(models.float_runner(1)(batch), models.quantized_runner(1)(batch))
 
     yield judge(plain)
     yield from learned(path, plain, read, other, judge)
@@ -115,12 +107,6 @@ def drawn(name: str, count: int, seed: list[int]) -> np.ndarray:
     if name == "autoencoder_example":
         return rng.normal(size=(count, 14)).astype(np.float32).repeat(10, axis=1)
     return rng.random((count, 12, 12, 1), np.float32).repeat(8, axis=1).repeat(8, axis=2)
-
-
-def noise_db(exact: list[np.ndarray], found: list[np.ndarray]) -> float:
-    power = sum(float(np.square(each, dtype=np.float64).sum()) for each in exact)
-    pairs = zip(exact, found, strict=True)
-    return sqnr_db(power, sum(float(np.square(a.astype(np.float64) - b).sum()) for a, b in pairs))
 
 
 def main() -> None:

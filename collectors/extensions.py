@@ -64,16 +64,13 @@ class Kind(Generic[T]):
 
     def _try_load(self, point: EntryPoint) -> tuple[T, ...] | QuantmedicError:
         try:
-            return self._load(point)
+            found = _load(point)
         except QuantmedicError as error:
             return error
-
-    def _load(self, point: EntryPoint) -> tuple[T, ...]:
-        found = _load(point)
-        if not all(isinstance(each, self.interface) for each in found):
-            name = self.interface.__name__
-            raise _cannot_be_used(point, f"it gives something else than a {name} of this version of quantmedic")
-        return cast(tuple[T, ...], found)
+        if all(isinstance(each, self.interface) for each in found):
+            return cast(tuple[T, ...], found)
+        name = self.interface.__name__
+        return _cannot_be_used(point, f"it gives something else than a {name} of this version of quantmedic")
 
 
 class Taking(Protocol):
@@ -139,11 +136,15 @@ def refuse_broken(given: str, *kinds: Kind[Any]) -> None:
 
 
 def other_packages() -> list[str]:
-    """Name and version of each package beside this one that adds extensions."""
+    """Name and version of each package beside this one that adds extensions, and their names by what they are."""
     found = _read_entry_points()
-    groups = [group for group in found.groups if group.startswith(f"{_OURS}.")]
-    dists = {point.dist for group in groups for point in found.select(group=group) if point.dist is not None}
-    return sorted(f"{dist.name} {dist.version}" for dist in dists if dist.name != _OURS)
+    added: dict[str, list[str]] = {}
+    for group in sorted(group for group in found.groups if group.startswith(f"{_OURS}.")):
+        for point in found.select(group=group):
+            if point.dist is not None and point.dist.name != _OURS:
+                package = f"{point.dist.name} {point.dist.version}"
+                added.setdefault(package, []).append(f"{group.removeprefix(f'{_OURS}.')} {point.name}")
+    return sorted(f"{package}: {', '.join(names)}" for package, names in added.items())
 
 
 @cache

@@ -15,7 +15,6 @@ from quantmedic.engine.offline import switch_off_onnxruntime
 
 if TYPE_CHECKING:
     from quantmedic.api.anonymity import anonymize
-    from quantmedic.api.answer import Diagnosis
     from quantmedic.api.cases import load_case, save_case
     from quantmedic.api.checks import check
     from quantmedic.api.collect import collect
@@ -24,11 +23,8 @@ if TYPE_CHECKING:
     from quantmedic.api.failed import collect_failed
     from quantmedic.api.fix import fix
     from quantmedic.api.imports import import_files
-    from quantmedic.api.inspection import inspect
-    from quantmedic.api.judging import judge
-    from quantmedic.api.readers import calibration_reader
-    from quantmedic.api.repairs import correct_biases, learn_rounding, rewindable
-    from quantmedic.api.report import write_report
+    from quantmedic.api.judging import Diagnosis, inspect, judge, write_report
+    from quantmedic.api.repairs import calibration_reader, correct_biases, learn_rounding, rewindable
     from quantmedic.api.rulebase import load_rulebase
     from quantmedic.api.search import search, write_search
     from quantmedic.api.static import collect_static
@@ -65,33 +61,25 @@ __all__ = [
     "write_search",
 ]
 
-#: The module of each public name.
-_HOMES = {
-    "Diagnosis": "api.answer",
-    "Preprocessing": "collectors.data.preprocessing",
-    "anonymize": "api.anonymity",
-    "calibration_reader": "api.readers",
-    "check": "api.checks",
-    "collect": "api.collect",
-    "collect_failed": "api.failed",
-    "collect_static": "api.static",
-    "compare": "api.comparisons",
-    "correct_biases": "api.repairs",
-    "diagnose": "api.diagnose",
-    "fix": "api.fix",
-    "import_files": "api.imports",
-    "inspect": "api.inspection",
-    "judge": "api.judging",
-    "learn_rounding": "api.repairs",
-    "load_case": "api.cases",
-    "load_rulebase": "api.rulebase",
-    "rewindable": "api.repairs",
-    "save_case": "api.cases",
-    "search": "api.search",
-    "write_comparison": "api.comparisons",
-    "write_report": "api.report",
-    "write_search": "api.search",
+#: The public names of each module.
+_NAMES = {
+    "api.judging": ("Diagnosis", "inspect", "judge", "write_report"),
+    "collectors.data.preprocessing": ("Preprocessing",),
+    "api.anonymity": ("anonymize",),
+    "api.repairs": ("calibration_reader", "correct_biases", "learn_rounding", "rewindable"),
+    "api.checks": ("check",),
+    "api.collect": ("collect",),
+    "api.failed": ("collect_failed",),
+    "api.static": ("collect_static",),
+    "api.comparisons": ("compare", "write_comparison"),
+    "api.diagnose": ("diagnose",),
+    "api.fix": ("fix",),
+    "api.imports": ("import_files",),
+    "api.cases": ("load_case", "save_case"),
+    "api.rulebase": ("load_rulebase",),
+    "api.search": ("search", "write_search"),
 }
+_HOMES = {name: module for module, names in _NAMES.items() for name in names}
 #: What to call instead of functions of earlier versions.
 _SUCCESSORS = {
     **{kind: f"quantmedic.search({kind!r}, …)" for kind in ("sensitivity", "fallback", "calibrations", "debugger")},
@@ -112,9 +100,9 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module 'quantmedic' has no attribute {name!r}{instead}")
     found = getattr(import_module(f"quantmedic.{_HOMES[name]}"), name)
     if not isinstance(found, type):
-        signatures = import_module("quantmedic.api.signatures")
+        signatures = import_module("quantmedic.api.keywords")
         signature, text = signatures.spelled_out(found), signatures.docstring(found)
-        found = import_module("quantmedic.api.parameters").for_python(found)
+        found = import_module("quantmedic.api.keywords").for_python(found)
         setattr(found, "__signature__", signature)  # noqa: B010  # a function has no such attribute for mypy
         found.__doc__ = text
     globals()[name] = found

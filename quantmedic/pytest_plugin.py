@@ -12,8 +12,8 @@ import pytest
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from quantmedic.api.answer import Diagnosis
     from quantmedic.api.arguments import CollectArguments
+    from quantmedic.api.judging import Diagnosis
     from quantmedic.api.options import DataSource, ModelSource
 
 

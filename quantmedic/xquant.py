@@ -14,31 +14,28 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from importlib.util import find_spec
+from inspect import Parameter, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from quantmedic.api.collect import collect_pair
-from quantmedic.api.inspection import inspect_under
-from quantmedic.api.judging import judge
+from quantmedic.api.judging import Diagnosis, inspect, judge
 from quantmedic.api.options import CollectOptions
-from quantmedic.api.report import write_report
-from quantmedic.api.rulebase import load_rulebase
-from quantmedic.api.thresholds import translate
+from quantmedic.api.rulebase import load_rulebase, translate
 from quantmedic.engine.case.facts import CaseFacts
-from quantmedic.engine.case.records import Case
-from quantmedic.engine.contract.diagnosis import Diagnosis
+from quantmedic.engine.diagnosis.inspection import Inspection
 from quantmedic.engine.errors import OutputError, QuantmedicError
-from quantmedic.engine.formulas.derive import derive
 from quantmedic.engine.output_files import require_folder, write_file
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.reports import xquant as words
 from quantmedic.reports.charts.frame import Drawing
 from quantmedic.reports.machines.json import render_json
 from quantmedic.reports.write import place
-from quantmedic.xquant_data import XQuantData, collectable
 
 if TYPE_CHECKING:
     import torch
+
+    from quantmedic.xquant_metrics import ModelInputs
 
 __all__ = ["XQuantConfig", "xquant_report_troubleshoot_pytorch_experimental"]
 
@@ -55,6 +52,8 @@ RULE_FIELDS = (
     "threshold_bitwidth_mixed_precision_with_model_output_loss_objective",
 )
 
+#: Batches, or a function that gives them; XQuant passes None for a set that is not there.
+Dataset = Callable[[], Iterable[object]] | Iterable[object] | None
 #: The user's similarity metrics: of the float tensor and the quantized one.
 Metric = Callable[["torch.Tensor", "torch.Tensor"], float]
 #: A result, as the original gives it: values that JSON can hold.
@@ -136,18 +135,18 @@ def xquant_report_troubleshoot_pytorch_experimental(
             mct_log=_readable_log(xquant_config, logger),
         )
         case = collect_pair(float_model, quantized_model, options, rules=base)
-        facts = derive(case, base)
-        diagnosis = judge(case, base, toolchain="mct" if "mct_quantizers" in sys.modules else None)
+        opened = inspect(case, base)
+        diagnosis = judge(opened, toolchain="mct" if "mct_quantizers" in sys.modules else None)
         found = {suffix: words.similarity(diagnosis, role) for suffix, role in words.SETS.items()}
         pairs, sets = (float_model, quantized_model), {"repr": repr_dataset, "val": validation_dataset}
-        found, skipped = _with_own_measures(found, facts, pairs, sets, xquant_config)
+        found, skipped = _with_own_measures(found, opened.facts, pairs, sets, xquant_config)
         kinds = {name: type(module).__name__ for name, module in quantized_model.named_modules()}
-        results = _write(case, facts, diagnosis, found, xquant_config, base, kinds, logger, skipped=skipped)
+        results = Results(opened, diagnosis, found, xquant_config, logger).write(kinds, skipped=skipped)
         if find_spec("tensorboard") is not None:
             # TensorBoard is an optional package.
             from quantmedic.xquant_tensorboard import write_events
 
-            write_events(Path(xquant_config.report_dir), inspect_under(case, base), found, quantized_model)
+            write_events(Path(xquant_config.report_dir), opened, found, quantized_model)
             logger.info(f"Please run: tensorboard --logdir {xquant_config.report_dir}")
         return results
 
@@ -199,117 +198,120 @@ def _readable_log(config: XQuantConfig, logger: logging.Logger) -> str | None:
     return config.quantize_reported_dir
 
 
-def _write(
-    case: Case,
-    facts: CaseFacts,
-    diagnosis: Diagnosis,
-    found: Mapping[str, words.Similarity],
-    config: XQuantConfig,
-    base: RuleBase,
-    kinds: Mapping[str, str],
-    logger: logging.Logger,
-    *,
-    skipped: bool = False,
-) -> tuple[Report, Report]:
-    """Both results, logged and written to the report's folder; where judging is skipped the second one is empty."""
-    folder = Path(config.report_dir)
-    write_report(diagnosis, folder, rules=base, case=case)
-    collected: Report = {
-        **{f"output_similarity_metrics_{suffix}": dict(values.output) for suffix, values in found.items()},
-        **{f"intermediate_similarity_metrics_{suffix}": dict(values.layers) for suffix, values in found.items()},
-    }
-    for notice in diagnosis.warnings:
-        logger.info(notice)
-    _dump(folder / REPORT_FILENAME, collected, logger)
-    degraded = _find_degraded(diagnosis, found, config, folder, logger)
-    if skipped:
-        logger.info("most layers are degraded: no cause is judged (skip_judging_above_degrade_ratio)")
-        _dump(folder / TROUBLESHOOT_REPORT_FILENAME, {}, logger)
-        return collected | {"quantmedic": json.loads(render_json(diagnosis))}, {}
-    images = _draw_outliers(diagnosis, config.report_dir)
-    judged = words.judgements(diagnosis, facts, images, kinds, config.report_dir)
-    for judgement in judged:
-        for line in judgement.lines:
-            logger.warning(line)
-    _log_rest(diagnosis, degraded, found, config, logger)
-    troubles = words.troubleshooting(judged, diagnosis)
-    _dump(folder / TROUBLESHOOT_REPORT_FILENAME, troubles, logger)
-    return collected | {"quantmedic": json.loads(render_json(diagnosis))}, troubles
+@dataclass(frozen=True)
+class Results:
+    """What was measured and judged, on its way into the log and the folder of the report.
 
+    Attributes:
+        opened: What was measured.
+        diagnosis: What was judged.
+        found: Measures of outputs and layers, by the data set as XQuant calls it.
+        config: The user's settings.
+        logger: That of MCT.
+    """
 
-def _find_degraded(
-    diagnosis: Diagnosis,
-    found: Mapping[str, words.Similarity],
-    config: XQuantConfig,
-    folder: Path,
-    logger: logging.Logger,
-) -> set[str]:
-    """Name and draw the layers that are at their limits or beyond."""
-    degraded: set[str] = set()
-    graphs: list[Drawing] = []
-    for metric in (*words.METRICS, *(config.custom_similarity_metrics or {})):
-        if metric not in config.threshold_quantize_error:
-            logger.warning(
-                f"XQuantConfig.threshold_quantize_error['{metric}'] is not defined. "
-                f"Skipping detection degrade layers by '{metric}'"
+    opened: Inspection
+    diagnosis: Diagnosis
+    found: Mapping[str, words.Similarity]
+    config: XQuantConfig
+    logger: logging.Logger
+
+    @property
+    def folder(self) -> Path:
+        """Where all is written."""
+        return Path(self.config.report_dir)
+
+    def write(self, kinds: Mapping[str, str], *, skipped: bool = False) -> tuple[Report, Report]:
+        """Both results, logged and written; where judging is skipped the second one is empty.
+
+        Args:
+            kinds: Class of a layer by its name in the quantized model.
+            skipped: So many layers are degraded that no cause is judged.
+        """
+        self.diagnosis.save(self.folder)
+        collected: Report = {
+            **{f"output_similarity_metrics_{suffix}": dict(own.output) for suffix, own in self.found.items()},
+            **{f"intermediate_similarity_metrics_{suffix}": dict(own.layers) for suffix, own in self.found.items()},
+        }
+        for notice in self.diagnosis.warnings:
+            self.logger.info(notice)
+        self._dump(REPORT_FILENAME, collected)
+        degraded = self._find_degraded()
+        troubles: Report = {}
+        if skipped:
+            self.logger.info("most layers are degraded: no cause is judged (skip_judging_above_degrade_ratio)")
+        else:
+            images = self._draw_outliers()
+            judged = words.judgements(self.diagnosis, self.opened.facts, images, kinds, self.config.report_dir)
+            for judgement in judged:
+                for line in judgement.lines:
+                    self.logger.warning(line)
+            self._log_rest(degraded)
+            troubles = words.troubleshooting(judged, self.diagnosis)
+        self._dump(TROUBLESHOOT_REPORT_FILENAME, troubles)
+        return collected | {"quantmedic": json.loads(render_json(self.diagnosis))}, troubles
+
+    def _find_degraded(self) -> set[str]:
+        """Name and draw the layers that are at their limits or beyond."""
+        config, logger = self.config, self.logger
+        degraded: set[str] = set()
+        graphs: list[Drawing] = []
+        for metric in (*words.METRICS, *(config.custom_similarity_metrics or {})):
+            if metric not in config.threshold_quantize_error:
+                logger.warning(
+                    f"XQuantConfig.threshold_quantize_error['{metric}'] is not defined. "
+                    f"Skipping detection degrade layers by '{metric}'"
+                )
+                continue
+            if metric not in config.is_detect_under_threshold_quantize_error:
+                logger.warning(
+                    f"XQuantConfig.is_detect_under_threshold_quantize_error[{metric}] is not defined. Assume =False"
+                )
+            below = config.is_detect_under_threshold_quantize_error.get(metric, False)
+            limit = config.threshold_quantize_error[metric]
+            for suffix, values in self.found.items():
+                for layer in words.degraded_layers(values.layers, metric, limit, below):
+                    if not degraded:
+                        logger.info(words.DEGRADED)
+                    logger.info(f"{metric}[{layer}]={values.layers[layer][metric]}")
+                    degraded.add(layer)
+                if values.layers:
+                    graphs.append(words.error_graph(self.diagnosis, values, metric, suffix, limit, below))
+        drawn = [(graph.stem, words.picture(graph)) for graph in graphs]
+        place({f"{stem}.{kind}": content for stem, (kind, content) in drawn}, self.folder)
+        if any(kind == "svg" for _, (kind, _) in drawn):
+            logger.warning("Graphs are written as SVG: for PNG, pip install 'quantmedic[png]'")
+        return degraded
+
+    def _draw_outliers(self) -> dict[str, str]:
+        """Draw the histograms of layers with outliers; their paths by layer."""
+        graphs = words.outlier_graphs(self.diagnosis)
+        drawn = {layer: (stem, words.picture(chart)) for layer, (stem, chart) in graphs.items()}
+        names = {layer: f"{words.OUTLIER_FOLDER}/{stem}.{kind}" for layer, (stem, (kind, _)) in drawn.items()}
+        place({names[layer]: content for layer, (_, (_, content)) in drawn.items()}, self.folder)
+        return {layer: f"{self.config.report_dir}/{name}" for layer, name in names.items()}
+
+    def _log_rest(self, degraded: set[str]) -> None:
+        """Log what the original does not say: the verdict, that most layers are degraded, what could not be judged."""
+        diagnosis, logger, report = self.diagnosis, self.logger, self.config.report_dir
+        layers = max((len(values.layers) for values in self.found.values()), default=0)
+        if layers and len(degraded) / layers >= self.config.threshold_degrade_layer_ratio:
+            logger.info(
+                f"{len(degraded)} of {layers} layers are degraded: causes that concern the whole model are judged first"
             )
-            continue
-        if metric not in config.is_detect_under_threshold_quantize_error:
-            logger.warning(
-                f"XQuantConfig.is_detect_under_threshold_quantize_error[{metric}] is not defined. Assume =False"
-            )
-        below = config.is_detect_under_threshold_quantize_error.get(metric, False)
-        limit = config.threshold_quantize_error[metric]
-        for suffix, values in found.items():
-            for layer in words.degraded_layers(values.layers, metric, limit, below):
-                if not degraded:
-                    logger.info(words.DEGRADED)
-                logger.info(f"{metric}[{layer}]={values.layers[layer][metric]}")
-                degraded.add(layer)
-            if values.layers:
-                graphs.append(words.error_graph(diagnosis, values, metric, suffix, limit, below))
-    drawn = [(graph.stem, words.picture(graph)) for graph in graphs]
-    place({f"{stem}.{kind}": content for stem, (kind, content) in drawn}, folder)
-    if any(kind == "svg" for _, (kind, _) in drawn):
-        logger.warning("Graphs are written as SVG: for PNG, pip install 'quantmedic[png]'")
-    return degraded
+        if diagnosis.not_judged:
+            logger.info(f"{len(diagnosis.not_judged)} rules could not be judged, the report says why")
+        pages = ", ".join(f"{report}/manual/general/{page}.html" for page in diagnosis.advice[:3])
+        if diagnosis.advice_place == "folded":
+            logger.info(f"if the remedies do not help, general measures, in this order: {pages}")
+        elif diagnosis.verdict == "degraded" and pages:
+            why = "what was tried did not help" if diagnosis.advice_place == "first" else "no cause was found"
+            logger.warning(f"accuracy is lost and {why}; general measures, in this order: {pages}")
+        logger.info(f"verdict: {diagnosis.verdict}, report: {report}/index.html")
 
-
-def _draw_outliers(diagnosis: Diagnosis, report: str) -> dict[str, str]:
-    """Draw the histograms of layers with outliers; their paths by layer."""
-    drawn = {layer: (stem, words.picture(chart)) for layer, (stem, chart) in words.outlier_graphs(diagnosis).items()}
-    names = {layer: f"{words.OUTLIER_FOLDER}/{stem}.{kind}" for layer, (stem, (kind, _)) in drawn.items()}
-    place({names[layer]: content for layer, (_, (_, content)) in drawn.items()}, Path(report))
-    return {layer: f"{report}/{name}" for layer, name in names.items()}
-
-
-def _log_rest(
-    diagnosis: Diagnosis,
-    degraded: set[str],
-    found: Mapping[str, words.Similarity],
-    config: XQuantConfig,
-    logger: logging.Logger,
-) -> None:
-    """Log what the original does not say: the verdict, that most layers are degraded, what could not be judged."""
-    layers = max((len(values.layers) for values in found.values()), default=0)
-    if layers and len(degraded) / layers >= config.threshold_degrade_layer_ratio:
-        logger.info(
-            f"{len(degraded)} of {layers} layers are degraded: causes that concern the whole model are judged first"
-        )
-    if diagnosis.not_judged:
-        logger.info(f"{len(diagnosis.not_judged)} rules could not be judged, the report says why")
-    pages = ", ".join(f"{config.report_dir}/manual/general/{page}.html" for page in diagnosis.advice[:3])
-    if diagnosis.advice_place == "folded":
-        logger.info(f"if the remedies do not help, general measures, in this order: {pages}")
-    elif diagnosis.verdict == "degraded" and pages:
-        why = "what was tried did not help" if diagnosis.advice_place == "first" else "no cause was found"
-        logger.warning(f"accuracy is lost and {why}; general measures, in this order: {pages}")
-    logger.info(f"verdict: {diagnosis.verdict}, report: {config.report_dir}/index.html")
-
-
-def _dump(path: Path, values: Report, logger: logging.Logger) -> None:
-    logger.info(f"Dumping report data to: {path.absolute()}")
-    place({path.name: words.as_json(values).encode()}, path.parent)
+    def _dump(self, name: str, values: Report) -> None:
+        self.logger.info(f"Dumping report data to: {(self.folder / name).absolute()}")
+        place({name: words.as_json(values).encode()}, self.folder)
 
 
 def _configured_rules(config: XQuantConfig) -> RuleBase:
@@ -371,3 +373,67 @@ def _report_log(folder: Path) -> Iterator[logging.Logger]:
             write_file(path, said.getvalue().encode())
         except OSError as error:
             raise OutputError("cannot write the report", where=f"{folder}: {error.strerror or error}") from error
+
+
+def collectable(dataset: Dataset, model: "torch.nn.Module", *, labelled: bool) -> object:
+    """The data set as ``collect`` takes it; what can be read only once is left as it is, and refused there."""
+    return dataset if dataset is None or isinstance(dataset, Iterator) else XQuantData(dataset, model, labelled)
+
+
+class XQuantData:
+    """XQuant's data sets as batches: a list of inputs each, or a pair of it and class numbers."""
+
+    def __init__(
+        self, dataset: Callable[[], Iterable[object]] | Iterable[object], model: "torch.nn.Module", labelled: bool
+    ):
+        self._dataset = dataset
+        self._labelled = labelled
+        self._inputs = _required_inputs(model)
+        self.__name__ = getattr(dataset, "__name__", type(dataset).__name__)
+
+    def __call__(self) -> Iterator[object]:
+        for inputs, labels in self._pairs():
+            yield inputs if labels is None else (inputs, labels)
+
+    def inputs(self) -> "Iterator[ModelInputs]":
+        """The inputs alone."""
+        return (inputs for inputs, _ in self._pairs())
+
+    def _pairs(self) -> "Iterator[tuple[ModelInputs, object | None]]":
+        for batch in self._dataset() if callable(self._dataset) else self._dataset:
+            yield self._split(batch)
+
+    def _split(self, batch: object) -> "tuple[ModelInputs, object | None]":
+        """Inputs and usable labels: a pair of validation data is inputs and labels, as XQuant has it.
+
+        A list of tensors alone is taken for inputs where the model wants as many.
+        """
+        if not isinstance(batch, list | tuple):
+            return (batch if isinstance(batch, Mapping) else [batch]), None
+        is_inputs = not self._labelled or len(batch) == 1 or (self._inputs > 1 and len(batch) == self._inputs)
+        if is_inputs and not isinstance(batch[0], list | tuple | Mapping):
+            return list(batch), None
+        return _listed_inputs(batch[0]), _class_numbers(batch[1]) if len(batch) > 1 else None
+
+
+def _listed_inputs(inputs: object) -> "ModelInputs":
+    if isinstance(inputs, Mapping):
+        return inputs
+    return list(inputs) if isinstance(inputs, list | tuple) else [inputs]
+
+
+def _required_inputs(model: "torch.nn.Module") -> int:
+    """How many inputs the model cannot do without; 0 where that is not known."""
+    try:
+        parameters = signature(model.forward).parameters.values()
+    except (TypeError, ValueError):
+        return 0
+    positional = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+    return sum(p.kind in positional and p.default is Parameter.empty for p in parameters)
+
+
+def _class_numbers(labels: object) -> object | None:
+    """Labels that the accuracy can be measured with: one integer per sample; else None."""
+    kind = str(getattr(labels, "dtype", "")).removeprefix("torch.")
+    is_integer = kind.startswith(("int", "uint"))
+    return labels if is_integer and getattr(labels, "ndim", 0) == 1 else None

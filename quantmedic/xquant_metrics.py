@@ -12,8 +12,9 @@ from torch.utils.hooks import RemovableHandle
 from quantmedic.collectors.front_ends import front_end_of
 from quantmedic.engine.case.facts import CaseFacts
 from quantmedic.reports.xquant import Similarity
-from quantmedic.xquant_data import ModelInputs
 
+#: Inputs of a model, in its order or by name.
+ModelInputs = list[object] | Mapping[str, object]
 Metrics = Mapping[str, Callable[[torch.Tensor, torch.Tensor], float]]
 #: MCT's class around a module with quantized weights.
 WRAPPER = "PytorchQuantizationWrapper"

@@ -14,6 +14,7 @@ from quantmedic.reports.blocks import (
     Column,
     Details,
     Document,
+    Facts,
     Figure,
     Heading,
     Inline,
@@ -23,6 +24,7 @@ from quantmedic.reports.blocks import (
     Section,
     Span,
     Table,
+    Tabs,
     Tool,
     capitalized,
     cell_text,
@@ -70,12 +72,12 @@ def blocks_markdown(blocks: Iterable[Block], graphs: str | None = GRAPHS) -> Saf
 def _block_markdown(block: Block, graphs: str | None) -> str:
     match block:
         case Paragraph():
-            return inline_markdown(block.text)
+            return inline_markdown(block.text).rstrip()
         case Bullets():
             marks = [f"{place}." if block.ordered else "-" for place in range(1, len(block.items) + 1)]
             return "\n".join(f"{m} {inline_markdown(item)}" for m, item in zip(marks, block.items, strict=True))
         case Heading():
-            return f"### {inline_markdown(capitalized(block.text))}"
+            return f"{'#' * block.level} {inline_markdown(capitalized(block.text))}"
         case Code():
             return code_fence(block.text)
         case Table():
@@ -84,6 +86,11 @@ def _block_markdown(block: Block, graphs: str | None) -> str:
             return figure_markdown(block.chart, graphs) if graphs is not None else ""
         case Details():
             return f"{inline_markdown(capitalized(block.summary))}:\n\n{blocks_markdown(block.blocks, graphs)}"
+        case Facts():
+            return "\n".join(f"- {label}: {inline_markdown(text)}" for label, text in block.rows)
+        case Tabs():
+            ways = [f"{_escaped_markdown(way)}:\n\n{blocks_markdown(inner, graphs)}" for way, inner in block.ways]
+            return "\n\n".join(ways)
         case Panel() | Tool():
             return blocks_markdown(block.blocks, graphs)
         case Beside():
@@ -107,7 +114,7 @@ def _cell_markdown(cell: Cell, column: Column) -> str:
     shown = cell_text(cell, column)
     if shown is None:
         return "–"
-    return code_span(shown) if column.look == "name" and isinstance(shown, str) else inline_markdown(shown)
+    return code_span(shown) if column.look == "name" and isinstance(shown, str) else inline_markdown(shown).rstrip()
 
 
 def figure_markdown(chart: Drawing, graphs: str = GRAPHS) -> Safe:
@@ -138,14 +145,8 @@ def inline_markdown(text: Inline) -> Safe:
     return Safe(f"; {shown}" if text.look == "note" else f"{mark}{shown}{mark}")
 
 
-def escape_markdown(value: object) -> object:
-    """Text that Markdown shows literally, on one line, also inside a table cell, and that nobody is notified of."""
-    if not isinstance(value, str) or isinstance(value, Safe):
-        return value
-    return _escaped_markdown(value)
-
-
 def _escaped_markdown(value: str) -> Safe:
+    """Text that Markdown shows literally, on one line, also inside a table cell, and that nobody is notified of."""
     text = visible(value).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return Safe(REFERENCE.sub(r"\g<0>&#8203;", MARKUP.sub(r"\\\1", text)))
 

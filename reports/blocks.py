@@ -68,6 +68,7 @@ class Heading:
 
     kind: ClassVar[str] = "heading"
     text: Annotated[Inline, "the title, as a phrase"]
+    level: Annotated[int, "3 right below that of a section, 4 and 5 below"] = 3
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,7 @@ class Code:
 
     kind: ClassVar[str] = "code"
     text: Annotated[str, "the text"]
+    file: Annotated[str, "file beside the report that holds it, so that the console need not; empty for none"] = ""
 
 
 @dataclass(frozen=True)
@@ -145,12 +147,36 @@ class Pictures:
 
 
 @dataclass(frozen=True)
+class Facts:
+    """What is known of something."""
+
+    kind: ClassVar[str] = "facts"
+    rows: Annotated[Sequence[tuple[str, Inline]], "each fact with what it is called"]
+
+
+@dataclass(frozen=True)
+class Tabs:
+    """Ways to do the same, of which the page shows one at a time and the console the first."""
+
+    kind: ClassVar[str] = "tabs"
+    key: Annotated[str, "tells them from others of the page"]
+    ways: Annotated[Sequence[tuple[str, Sequence[Block]]], "each way with what it is called"]
+
+    @property
+    def parts(self) -> Sequence[Sequence[Block]]:
+        """The content of each."""
+        return [blocks for _, blocks in self.ways]
+
+
+@dataclass(frozen=True)
 class Details:
     """What the page folds."""
 
     kind: ClassVar[str] = "details"
     summary: Annotated[Inline, "what is inside, as a phrase"]
     blocks: Annotated[Sequence[Block], "the content"]
+    look: Annotated[str, "class of the page"] = ""
+    anchor: Annotated[str, "id on the page; empty where nothing leads there"] = ""
 
 
 @dataclass(frozen=True)
@@ -239,7 +265,7 @@ def all_blocks(blocks: Iterable[Block]) -> Iterator[Block]:
     """Blocks, and all within them."""
     for block in blocks:
         yield block
-        for part in block.parts if isinstance(block, Beside) else [getattr(block, "blocks", ())]:
+        for part in block.parts if isinstance(block, Beside | Tabs) else [getattr(block, "blocks", ())]:
             yield from all_blocks(part)
 
 

@@ -7,29 +7,17 @@ from typing import Annotated
 from quantmedic.engine.case.facts import DatasetFacts, FloatFacts
 from quantmedic.engine.contract.check_report import CheckReport
 from quantmedic.engine.contract.diagnosis import Diagnosis
-from quantmedic.engine.metrics.labels import FAULT_WORDS
 from quantmedic.reports.blocks import EMBEDDED, Block, Bullets, Details, Inline, Paragraph, Section, Span, anchor
 from quantmedic.reports.charts.birth import degraded_text
 from quantmedic.reports.sections.asked import asked_section
-from quantmedic.reports.sections.budget_box import BudgetBox, budget_box, loudest_line, share_text
+from quantmedic.reports.sections.budget_box import BudgetBox, budget_box
 from quantmedic.reports.sections.cards import CauseCard, cause_cards
 from quantmedic.reports.sections.cost import cost_section
 from quantmedic.reports.sections.data_sets import data_section
-from quantmedic.reports.sections.drop import Drop, metric_drop
 from quantmedic.reports.sections.error_charts import errors_section, outliers_section
 from quantmedic.reports.sections.first_step import FirstStep, first_step, step_links
 from quantmedic.reports.sections.gate import LOOKS, gate_section
-from quantmedic.reports.sections.harm import (
-    UNUSED,
-    AssumedGroup,
-    assumed_group,
-    drop_text,
-    gains_much,
-    reading_text,
-    undecided_text,
-    withstood_size,
-    withstood_text,
-)
+from quantmedic.reports.sections.harm import AssumedGroup, Drop, assumed_group, drop_text, metric_drop, reading_text
 from quantmedic.reports.sections.imports import files_section
 from quantmedic.reports.sections.language import LanguageBox, blocks_section, language_box, samples_of_language
 from quantmedic.reports.sections.prescription import prescription_section
@@ -37,11 +25,7 @@ from quantmedic.reports.sections.previous import previous_section
 from quantmedic.reports.sections.proof import proof_section
 from quantmedic.reports.sections.run_kind import (
     compares_checkpoints,
-    device_alone,
-    files_only,
     float_alone,
-    weights_only,
-    without_data,
 )
 from quantmedic.reports.sections.samples import Samples
 from quantmedic.reports.sections.tables import (
@@ -52,33 +36,13 @@ from quantmedic.reports.sections.tables import (
     passed_section,
     run_section,
 )
-from quantmedic.reports.sections.verdict_words import (
-    ACCEPTED,
-    DEVICE_ALONE,
-    FAILED_ALONE,
-    FAILED_VERDICTS,
-    FILE_VERDICTS,
-    FILES_ONLY,
-    FLOAT_IS_QUANTIZED,
-    REFUSED,
-    SAME_MODEL,
-    STATIC_ONLY,
-    STATIC_VERDICTS,
-    STRENGTHS,
-    UNDECIDED,
-    UNKNOWN_FAILURE,
-    VERDICTS,
-    WEIGHT_VERDICTS,
-    weights_only_text,
-)
+from quantmedic.reports.sections.verdict import judged_alone, strength_text, verdict_text, verdict_word
 from quantmedic.reports.sections.workflow import workflow_section
 from quantmedic.reports.text import (
     NAME_LIMIT,
     NOT_MEASURED,
     capital,
     count,
-    loss_word,
-    metric_label,
     name,
     number,
     percent,
@@ -88,6 +52,12 @@ from quantmedic.reports.text import (
 GENERAL = "general"
 #: Characters of a line of a log.
 LINE_LIMIT = 400
+#: What to supply where no rule knows the failure.
+UNKNOWN_FAILURE = (
+    "No rule knows this failure, so no cause is named. Give the whole log with --log, from the first line of the "
+    "command on, and the calibration data with --representative; a pattern of your own can be added "
+    "(quantmedic explain failed)."
+)
 
 
 @dataclass(frozen=True)
@@ -167,8 +137,8 @@ def build_context(diagnosis: Diagnosis, manuals: Mapping[str, str], samples: Sam
         version=visible(diagnosis.quantmedic_version),
         verdict=diagnosis.verdict,
         in_doubt=diagnosis.undecided is not None and diagnosis.undecided.doubt is not None,
-        verdict_word=_verdict_word(diagnosis),
-        verdict_text=_verdict_text(diagnosis),
+        verdict_word=verdict_word(diagnosis),
+        verdict_text=verdict_text(diagnosis),
         judged_alone=judged_alone(diagnosis),
         opening=tuple(
             filter(None, [previous_section(diagnosis.previous), gate_section(diagnosis), _failure_section(diagnosis)])
@@ -176,7 +146,7 @@ def build_context(diagnosis: Diagnosis, manuals: Mapping[str, str], samples: Sam
         gate=_gate_span(diagnosis.check),
         drop=metric_drop(diagnosis.metrics),
         language=language_box(diagnosis),
-        strength_text=_strength_text(diagnosis),
+        strength_text=strength_text(diagnosis),
         drop_text=drop_text(diagnosis),
         reading_text=reading_text(diagnosis),
         first=first,
@@ -234,104 +204,6 @@ def _codes_that_fired(diagnosis: Diagnosis) -> list[str]:
     return [code for cause in diagnosis.causes for code in (*cause.rules, *(found.rule for found in cause.absorbs))]
 
 
-def _verdict_word(diagnosis: Diagnosis) -> str:
-    """Whether accuracy is lost is not known from files of a toolchain alone, nor from what a device computes."""
-    if diagnosis.verdict == "degraded" and (files_only(diagnosis) or device_alone(diagnosis)):
-        return "faulty" if files_only(diagnosis) else "device-departs"
-    return diagnosis.verdict
-
-
-def _verdict_text(diagnosis: Diagnosis) -> str:
-    """The verdict as one sentence, with that of a gate where the two differ."""
-    text, gate = _finding_text(diagnosis), diagnosis.check
-    if gate is not None and diagnosis.verdict == "degraded" and gate.verdict == "ACCEPT":
-        return f"{text} {ACCEPTED}"
-    if gate is not None and diagnosis.verdict == "healthy" and gate.verdict != "ACCEPT":
-        return f"{text} {REFUSED}"
-    return text
-
-
-def _finding_text(diagnosis: Diagnosis) -> str:
-    model = diagnosis.model
-    if float_alone(diagnosis):
-        return FAILED_VERDICTS[diagnosis.verdict]
-    if model.is_twice_the_same:
-        return SAME_MODEL
-    if model.float_is_quantized and diagnosis.verdict == "not-comparable":
-        return FLOAT_IS_QUANTIZED
-    if diagnosis.undecided is not None:
-        return undecided_text(diagnosis.undecided, diagnosis.metrics)
-    if diagnosis.verdict == "healthy":
-        return f"{_verdicts(diagnosis)['healthy']} {withstood_text(diagnosis)}".rstrip()
-    if diagnosis.verdict != "degraded" or judged_alone(diagnosis):
-        return _verdicts(diagnosis)[diagnosis.verdict]
-    grave = next((cause.severity for cause in diagnosis.causes if cause.is_serious), None)
-    why = "" if grave is not None else _unnamed_source(diagnosis)
-    if diagnosis.evidence_strength.statement == "proven":
-        return f"Quantization costs accuracy{why}."
-    if model.harmed or grave is None:
-        return f"Quantization harms the outputs{why}."
-    return DEVICE_ALONE if device_alone(diagnosis) else f"A cause of {grave} severity was found."
-
-
-def _unnamed_source(diagnosis: Diagnosis) -> str:
-    """Where a loss comes from that no grave cause names, to stand behind a sentence about it."""
-    line = loudest_line(diagnosis)
-    if line is None:
-        return ", and no rule found out why"
-    return f"; {share_text(line.share)} of the noise comes from {visible(line.words, LINE_LIMIT)}"
-
-
-def _verdicts(diagnosis: Diagnosis) -> Mapping[str, str]:
-    """Sentences by verdict, for what was judged."""
-    if weights_only(diagnosis):
-        return WEIGHT_VERDICTS
-    if files_only(diagnosis):
-        return FILE_VERDICTS
-    return STATIC_VERDICTS if without_data(diagnosis) else VERDICTS
-
-
-def judged_alone(diagnosis: Diagnosis) -> str:
-    """What a verdict without data rests on, in a few words to stand beside it; empty where models were run."""
-    if float_alone(diagnosis):
-        return "only the log and the float model were judged"
-    if weights_only(diagnosis):
-        grids = diagnosis.model.checkpoint.running_grids
-        return f"only weights were judged, not {grids}" if grids else "only weights were judged"
-    if files_only(diagnosis):
-        return "only toolchain files were judged"
-    return "only weights, graph and parameters were judged" if without_data(diagnosis) else ""
-
-
-def _strength_text(diagnosis: Diagnosis) -> str:
-    if float_alone(diagnosis):
-        return FAILED_ALONE
-    if weights_only(diagnosis):
-        return weights_only_text(diagnosis.model.checkpoint.running_grids)
-    if files_only(diagnosis):
-        return FILES_ONLY
-    if without_data(diagnosis):
-        return STATIC_ONLY
-    if (fault := diagnosis.metrics.label_fault) not in (None, "none", "weak"):
-        return f"{capital(metric_label(diagnosis.metrics.name))} is not judged: {FAULT_WORDS[fault]}."
-    statement, word = diagnosis.evidence_strength.statement, loss_word(diagnosis.metrics.higher_is_better)
-    if (high := diagnosis.evidence_strength.high) is not None and high < 0:
-        return STRENGTHS["gained" if gains_much(diagnosis) else "no-loss"].format(word=word)
-    if statement == "unproven" and diagnosis.evidence_strength.low is None:
-        return STRENGTHS["no-interval"].format(word=word)
-    if statement == "not-measured" and diagnosis.model.language.nonfinite_tokens:
-        return STRENGTHS["no-number"].format(word="rise of the perplexity")
-    if statement == "not-measured" and any(text.startswith(UNUSED) for text in diagnosis.warnings):
-        return STRENGTHS["unused"]
-    if diagnosis.verdict == "undecided":
-        return ""
-    if diagnosis.verdict == "not-comparable" and statement != "not-measured":
-        return ""
-    if diagnosis.verdict == "degraded" and statement == "unproven":
-        return UNDECIDED.format(metric=metric_label(diagnosis.metrics.name), word=word)
-    return f"{STRENGTHS[statement].format(word=word)} {withstood_size(diagnosis)}".rstrip()
-
-
 def failure_box(diagnosis: Diagnosis) -> FailureBox | None:
     """How quantization failed; None where there is a quantized model."""
     if not float_alone(diagnosis):
@@ -377,13 +249,15 @@ def advice_text(diagnosis: Diagnosis) -> str:
 
 def _advice_section(diagnosis: Diagnosis, pages: Sequence[Page]) -> Section | None:
     """General pages in the order in which to read them; folded below causes that are still to be tried."""
-    if not pages:
+    items = [Span(page.title, target=f"{EMBEDDED}{page.code}") for page in pages]
+    items = items or [Span(f"quantmedic explain {visible(stem)}", "code") for stem in diagnosis.advice]
+    if not items:
         return None
-    linked = Bullets([Span(page.title, target=f"{EMBEDDED}{page.code}") for page in pages], ordered=True)
+    linked = Bullets(items, ordered=True)
     text, order = advice_text(diagnosis), "" if float_alone(diagnosis) else "; the size of the drop sets the order"
     blocks: list[Block] = [Paragraph(f"{text} Try these in order{order}.", "lead"), linked]
     if diagnosis.advice_place == "folded":
-        summary = f"{len(pages)} general measures, in the order in which to try them"
+        summary = f"{len(items)} general measures, in the order in which to try them"
         blocks = [Paragraph(text, "lead"), Details(summary, [linked])]
     return Section("advice", "General advice", "Advice", blocks)
 

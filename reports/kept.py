@@ -22,12 +22,11 @@ _LIBRARIES = ("markdown", "jinja2", "markupsafe")
 
 
 class KeptTemplates(jinja2.BytecodeCache):
-    """Compiled templates of one environment; compiling those of a report takes as long as rendering it."""
+    """Compiled templates; compiling those of a report takes as long as rendering it."""
 
-    def __init__(self, environment: str) -> None:
+    def __init__(self) -> None:
         """Keep them where only the user writes, for they are executed; nowhere, where there is no such folder."""
         self._folder = cache_folder("templates")
-        self._environment = environment
 
     def load_bytecode(self, bucket: Bucket) -> None:
         """The code, if it was compiled from this very text by these versions."""
@@ -46,7 +45,7 @@ class KeptTemplates(jinja2.BytecodeCache):
                 write_file(self._path(self._folder, bucket), self._head(bucket) + marshal.dumps(bucket.code))
 
     def _path(self, folder: Path, bucket: Bucket) -> Path:
-        return folder / f"{self._environment}-{bucket.key}"
+        return folder / bucket.key
 
     def _head(self, bucket: Bucket) -> bytes:
         return f"{bucket.checksum} {sys.version} jinja2 {jinja2.__version__}\n".encode()

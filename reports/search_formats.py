@@ -1,7 +1,7 @@
 """What a search has found in every format: console, Markdown, page, JSON, CSV and graph, and as files."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from quantmedic.engine.contract.searches import (
     CalibrationsRecord,
@@ -12,15 +12,15 @@ from quantmedic.engine.contract.searches import (
 )
 from quantmedic.engine.errors import QuantmedicError
 from quantmedic.reports.block_markdown import document_markdown
-from quantmedic.reports.blocks import Document, Figure
+from quantmedic.reports.blocks import Figure
 from quantmedic.reports.machines.records import record_json
 from quantmedic.reports.machines.spreadsheets import debugger_csv, sensitivity_csv
 from quantmedic.reports.page.html import document_page
 from quantmedic.reports.sections.prescription import layer_files
 from quantmedic.reports.sections.search_view import BRIEF_ROWS, search_document
 from quantmedic.reports.templating import svg
-from quantmedic.reports.terminal.block_lines import section_lines
-from quantmedic.reports.terminal.lines import terminal_text, wrap_line
+from quantmedic.reports.terminal.block_lines import answer_lines, document_lines
+from quantmedic.reports.terminal.lines import terminal_text
 from quantmedic.reports.text import inert_json
 
 #: Rows of tables that hold all of them.
@@ -30,17 +30,7 @@ ALL_ROWS = 1 << 30
 def render_search(record: SearchRecord, *, verbose: bool = False, ascii_only: bool = False) -> str:
     """Text for the terminal: the leading layers, or all."""
     document = search_document(record, rows=ALL_ROWS if verbose else BRIEF_ROWS, brief=True)
-    return terminal_text(_lines(document), ascii_only=ascii_only)
-
-
-def _lines(document: Document) -> Iterator[str]:
-    yield f"{document.kind.upper()}  {document.title}"
-    for said in (*document.facts, *(f"warning: {warning}" for warning in document.notices)):
-        yield from wrap_line(said, indent=2)
-    for section in document.sections:
-        yield from section_lines(section)
-    yield ""
-    yield f"{document.reading}: quantmedic explain {document.page}"
+    return terminal_text([*answer_lines(document), *document_lines(document)], ascii_only=ascii_only)
 
 
 def search_markdown(record: SearchRecord) -> str:

@@ -1,24 +1,13 @@
-"""Jinja environments: whatever a template prints is escaped for its format; a misspelt variable is an error."""
+"""The Jinja environment: whatever a template prints is escaped; a misspelt variable is an error."""
 
 import re
 from dataclasses import Field, fields
 from functools import cache
-from itertools import groupby
-from operator import attrgetter
 from typing import ClassVar, Protocol
-from urllib.parse import quote
 
 import jinja2
 from markupsafe import Markup, escape
 
-from quantmedic.reports.block_markdown import (
-    Safe,
-    code_fence,
-    code_span,
-    escape_markdown,
-    inline_markdown,
-    section_markdown,
-)
 from quantmedic.reports.blocks import EMBEDDED, Cell, Column, Inline, Span, anchor, capitalized, cell_text
 from quantmedic.reports.charts.frame import DARK_PALETTE, INLINE_PALETTE, PALETTE, Drawing
 from quantmedic.reports.kept import KeptTemplates
@@ -62,7 +51,7 @@ def html_environment() -> jinja2.Environment:
     """Environment of the HTML pages and the SVG graphs."""
     environment = jinja2.Environment(
         loader=TEMPLATES,
-        bytecode_cache=KeptTemplates("html"),
+        bytecode_cache=KeptTemplates(),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
@@ -73,7 +62,6 @@ def html_environment() -> jinja2.Environment:
     environment.filters |= {"capital": capital, "sentence": sentence, "path": breakable_path, "style": compact_style}
     environment.filters |= {"inline": inline_html, "cell": cell_html, "capitalized": capitalized}
     environment.filters["svg"] = lambda chart, linked=False: Markup(svg(chart, standalone=False, linked=linked))
-    environment.filters["by_subject"] = lambda lines: [list(rows) for _, rows in groupby(lines, attrgetter("subject"))]
     return environment
 
 
@@ -125,30 +113,6 @@ def cell_html(cell: Cell, column: Column, linked: bool = False) -> Markup:
         return NOTHING
     is_name = column.look == "name" and isinstance(shown, str)
     return breakable_path(visible(str(shown))) if is_name else inline_html(shown, linked)
-
-
-@cache
-def markdown_environment() -> jinja2.Environment:
-    """Environment of the Markdown report: every value is escaped unless a filter made it safe."""
-    environment = jinja2.Environment(
-        loader=TEMPLATES,
-        bytecode_cache=KeptTemplates("markdown"),
-        autoescape=False,
-        finalize=escape_markdown,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {
-        "code": code_span,
-        "fence": code_fence,
-        "url": lambda path: Safe(quote(path)),
-        "made": Safe,
-        "capital": capital,
-        "section": section_markdown,
-        "inline": inline_markdown,
-    }
-    return environment
 
 
 def compact_style(text: str) -> Markup:

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import groupby
@@ -146,6 +146,11 @@ def percent(value: float | None, decimals: int = 2) -> str:
     return _hundredfold(value, decimals, "%")
 
 
+def tenths(value: float | None) -> str:
+    """A share as percent with one decimal."""
+    return percent(value, 1)
+
+
 def points(value: float | None) -> str:
     """A difference of shares as percent points."""
     return _hundredfold(value, 2, "points")
@@ -161,12 +166,27 @@ def metric_change(value: float | None, metric: str | None) -> str:
     return points(value) if is_share(metric) else number(value, 4)
 
 
+def metric_interval(low: float | None, high: float | None, metric: str | None) -> str:
+    """Both ends of an interval of changes, without their unit."""
+    return f"{bare_change(low, metric)} … {bare_change(high, metric)}"
+
+
+def bare_change(value: float | None, metric: str | None) -> str:
+    """A change of the task metric without its unit."""
+    return metric_change(value, metric).removesuffix(" points")
+
+
 def si_amount(value: float) -> str:
     """A count with a prefix of the SI."""
     for size, prefix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value >= size:
             return f"{number(value / size)} {prefix}"
     return str(value)
+
+
+def bytes_text(size: int | float) -> str:
+    """The size of a file."""
+    return f"{si_amount(size)}B" if size >= 1000 else f"{size:g} bytes"
 
 
 def loss_word(higher_is_better: bool | None) -> str:
@@ -201,6 +221,12 @@ def measure(value: object, unit: str | None = None) -> str:
 def count(size: int, noun: str, plural: str | None = None) -> str:
     """``1 layer``, ``2 layers``."""
     return f"{size} {noun}" if size == 1 else f"{size} {plural or noun + 's'}"
+
+
+def first_few(texts: Sequence[str], most: int) -> str:
+    """The first few of them, and how many more there are."""
+    more = f" and {len(texts) - most} more" if len(texts) > most else ""
+    return f"{', '.join(texts[:most])}{more}"
 
 
 def capital(text: str) -> str:

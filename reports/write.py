@@ -13,7 +13,8 @@ from quantmedic.engine.errors import OutputError, QuantmedicError, RuleError
 from quantmedic.engine.file_sets import write_together
 from quantmedic.engine.garbage import without_garbage_collection
 from quantmedic.engine.output_files import make_folder, remove_empty
-from quantmedic.reports.blocks import Figure, all_blocks
+from quantmedic.reports.block_markdown import blocks_markdown, inline_markdown, section_markdown
+from quantmedic.reports.blocks import Block, Bullets, Code, Figure, Heading, Paragraph, Section, Span, all_blocks
 from quantmedic.reports.charts.frame import Drawing
 from quantmedic.reports.context import ReportContext, build_context
 from quantmedic.reports.kept import kept_pages
@@ -28,7 +29,8 @@ from quantmedic.reports.page.html import INDEX, render_index, render_manual_page
 from quantmedic.reports.sections.prescription import prescription_files
 from quantmedic.reports.sections.prescription_run import run_files
 from quantmedic.reports.sections.samples import samples_of
-from quantmedic.reports.templating import markdown_environment, svg, template_variables
+from quantmedic.reports.templating import svg
+from quantmedic.reports.text import capital
 
 FORMATS = ("html", "markdown", "json", "png", "model-explorer", "metrics", "sarif", "junit")
 #: What a gate's verdict is written to, by format.
@@ -48,7 +50,47 @@ class Written(NamedTuple):
 
 def render_markdown(context: ReportContext) -> str:
     """``report.md``, for tickets and pull requests: links the manual's pages and shows the graphs beside it."""
-    return markdown_environment().get_template("report.md").render(**template_variables(context))
+    judged = f" ({context.judged_alone})" if context.judged_alone else ""
+    title = inline_markdown(f"{context.verdict_word.replace('-', ' ').upper()}: {context.title}{judged}")
+    causes = Section("causes", "Causes", "Causes", list(_cause_blocks(context)))
+    budget = [context.budget.section] if context.budget is not None else []
+    urgent = [context.urgent] if context.urgent is not None else []
+    sections = (*context.opening, *budget, *urgent, causes, *context.parts)
+    return f"# {title}\n\n{blocks_markdown(_head_blocks(context))}\n\n" + "\n".join(map(section_markdown, sections))
+
+
+def _head_blocks(context: ReportContext) -> Iterator[Block]:
+    """What stands above all sections: the verdict, and what to do first."""
+    yield Paragraph(f"{context.model_text} · {context.samples_text}")
+    language, first = context.language, context.first
+    if (drop := context.drop) is not None:
+        amount = language.amount if language is not None else f"n = {drop.samples} ({drop.dataset})"
+        values = Span(f"{drop.metric} {drop.float_value} → {drop.quantized_value}", "strong")
+        yield Paragraph([values, f", {drop.word} {drop.change}, 95 % interval {drop.interval}, {amount}"])
+    if language is not None:
+        yield Paragraph(" ".join(language.brief))
+    reading = f"{capital(context.reading_text)}." if context.reading_text else ""
+    yield Paragraph(" ".join(filter(None, [context.verdict_text, context.strength_text, context.drop_text, reading])))
+    if first is not None:
+        gain = f"; {first.gain.said}" if first.gain is not None else ""
+        yield Paragraph([Span(f"{capital(first.label)}: {first.named}", "strong"), f" – {first.detail}{gain}"])
+        if first.cause:
+            yield Paragraph(f"Why: {first.code} {first.cause}, confidence {first.confidence}: {first.why}")
+        if first.text:
+            yield Code(first.text)
+    yield Paragraph(" · ".join(context.counts))
+    if context.warnings:
+        yield Paragraph("Mind before you trust the numbers:")
+        yield Bullets(context.warnings)
+
+
+def _cause_blocks(context: ReportContext) -> Iterator[Block]:
+    if not context.causes:
+        yield Paragraph(f"No cause was found.{f' {context.unjudged}, see below.' if context.unjudged else ''}")
+    for card in context.causes:
+        yield Heading([f"{card.rank}. ", Span(card.name, "struck" if card.struck else "")])
+        yield Paragraph(" · ".join(chip.text for chip in card.chips))
+        yield from card.blocks
 
 
 @without_garbage_collection
@@ -165,11 +207,9 @@ def _check_request(formats: list[str], manuals: Mapping[str, str], diagnosis: Di
 
 
 def _graph_files(context: ReportContext, formats: list[str]) -> Iterator[tuple[str, bytes]]:
-    budget = context.budget.charts if context.budget is not None else ()
-    blocks = (block for part in context.parts for block in all_blocks(part.blocks))
-    figures = [block.chart for block in blocks if isinstance(block, Figure)]
-    charts: tuple[Drawing, ...] = (*budget, *figures)
-    for chart in charts:
+    budget = [context.budget.section] if context.budget is not None else []
+    blocks = (block for part in (*budget, *context.parts) for block in all_blocks(part.blocks))
+    for chart in (block.chart for block in blocks if isinstance(block, Figure)):
         if chart.note:
             continue
         if "html" in formats or "markdown" in formats:

@@ -15,7 +15,7 @@ from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.contract.layers import LayerRow
 from quantmedic.engine.rules.rule import SERIOUS
-from quantmedic.reports.charts.errors import ErrorChart, Point
+from quantmedic.reports.charts.errors import ErrorChart, Point, log_axis
 from quantmedic.reports.charts.frame import (
     HEIGHT,
     LABEL_LIMIT,
@@ -35,7 +35,7 @@ from quantmedic.reports.charts.frame import (
 )
 from quantmedic.reports.charts.histogram import histogram_charts
 from quantmedic.reports.templating import svg
-from quantmedic.reports.text import NAME_LIMIT, number, visible
+from quantmedic.reports.text import NAME_LIMIT, first_few, number, visible
 
 #: The data sets by XQuant's names, in its order.
 SETS: Mapping[str, Role] = {"repr": "representative", "val": "validation"}
@@ -163,9 +163,7 @@ def error_graph(
         note="" if shown else "not measured",
         width=width,
         height=height_with_names(TOP + HEIGHT, (name[:LABEL_LIMIT] for name in shown)),
-        left=LEFT,
         right=width - RIGHT,
-        top=TOP,
         bottom=TOP + HEIGHT,
         ticks=place_ticks(marks, at),
         limit=at(limit) if _is_drawn(limit, logarithmic) else None,
@@ -205,11 +203,7 @@ def _error_axis(values: Sequence[float], below: bool, *, logarithmic: bool) -> t
         pad = 0.06 * (high - low) or 0.5
         low, high = low - pad, high + pad
         return upwards(low, high) if below else upwards(high, low), ticks(low, high)
-    first = math.floor(math.log10(min(finite, default=0.1)))
-    last = max(math.ceil(math.log10(max(finite, default=1.0))), first + 1)
-    place = upwards(first, last) if below else upwards(last, first)
-    marks = [(10.0**power, f"1e{power}") for power in range(first, last + 1, max(1, math.ceil((last - first) / 6)))]
-    return lambda value: place(math.log10(value) if value > 0 else -math.inf), marks
+    return log_axis(finite, below=below)
 
 
 def _is_drawn(value: float, logarithmic: bool) -> bool:
@@ -254,10 +248,9 @@ def _in_xquants_words(cause: CauseReport, diagnosis: Diagnosis) -> tuple[str, tu
 
 def own_line(cause: CauseReport, report: str) -> str:
     """A cause on one line: rule, layer, what was measured, and the manual page."""
-    where = ", ".join(visible(subject, NAME_LIMIT) for subject in cause.subjects[:3])
-    more = f" and {len(cause.subjects) - 3} more" if len(cause.subjects) > 3 else ""
+    where = first_few([visible(subject, NAME_LIMIT) for subject in cause.subjects], 3)
     rule = cause.rules[0] if cause.rules else "?"
-    return f"{rule} {cause.shown} ({where}{more}): {visible(cause.message, 300)}; see {report}/{cause.manual}.html"
+    return f"{rule} {cause.shown} ({where}): {visible(cause.message, 300)}; see {report}/{cause.manual}.html"
 
 
 def _xquant_entries(

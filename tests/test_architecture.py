@@ -79,7 +79,7 @@ REPORT_STEPS = (
     ("templating", "sections", "manual"),
     ("context",),
     ("machines", "page", "terminal"),
-    ("files", "search_formats", "write", "xquant"),
+    ("comparison_formats", "search_formats", "write", "xquant"),
 )
 FOLDERS = {"quantmedic", *MAY_IMPORT}
 #: Folders with Python that is not installed.
@@ -297,7 +297,7 @@ OTHER_WRITERS = {
     ("collectors/data/arrays.py", "savez"): "likewise",
     ("collectors/case_file/archive.py", "save"): "in memory",
     ("collectors/from_language_model/unfinished.py", "memmap"): "a file that is open already",
-    ("quantmedic/api/answer.py", "mkdtemp"): "a folder that stays, for the browser to show",
+    ("quantmedic/api/judging.py", "mkdtemp"): "a folder that stays, for the browser to show",
     ("quantmedic/xquant_tensorboard.py", "EventFileWriter"): "in a scratch folder, whose files are copied",
 }
 

@@ -124,7 +124,7 @@ def kinds_of_options(group: ast.ClassDef) -> Iterator[tuple[str, str]]:
     """Name and type of each option that a group declares."""
     for each in group.body:
         match each:
-            case ast.AnnAssign(ast.Name(name), ast.Subscript(ast.Name("Annotated"), ast.Tuple([kind, *_]))):
+            case ast.AnnAssign(ast.Name(name), kind, ast.Call(ast.Attribute(_, "field"))):
                 yield name, TWO_FORMS.get(name) or with_none(ast.unparse(kind).replace("'", '"'))
 
 

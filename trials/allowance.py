@@ -47,12 +47,8 @@ class Allowance:
         """Seconds that both networks take for a sample; ``measure`` tells what they take on this machine."""
         return _per_sample(case) if self.counted else measure()
 
-    def deadline(self, moment: float) -> float | None:
-        """``time.monotonic()`` at a moment of its clock, at which to give up; None: never."""
-        return None if self.counted else moment
-
-    def shown_seconds(self, seconds: float) -> float | None:
-        """Seconds as a record states them; None where they were not measured."""
+    def by_the_clock(self, seconds: float) -> float | None:
+        """Seconds, or a moment, as the machine's clock has them; None where work is counted and no clock is read."""
         return None if self.counted else seconds
 
 

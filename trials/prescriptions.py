@@ -9,19 +9,9 @@ from typing import NamedTuple
 from quantmedic.collectors.measure.models import Edited
 from quantmedic.engine.case.proof import FLOAT_SET, PRESCRIPTION, ExecutionRecord, TrialRecord
 from quantmedic.engine.contract.diagnosis import Diagnosis
-from quantmedic.engine.diagnosis.candidates import (
-    Choice,
-    Part,
-    baseline,
-    candidates,
-    choice_of_trial,
-    general_candidates,
-    is_predicted_useless,
-    reads_anew,
-)
-from quantmedic.engine.diagnosis.harm import may_gain_anew
+from quantmedic.engine.diagnosis.candidates import Candidates, Choice, Part, is_predicted_useless, reads_anew
 from quantmedic.engine.diagnosis.prescription import code_of, write_prescription
-from quantmedic.engine.diagnosis.suspects import PREFERENCE_DB
+from quantmedic.engine.diagnosis.repair_runs import PREFERENCE_DB, Simulated
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.engine.rules.toolchain import Toolchain
 from quantmedic.engine.rules.toolchain_options import CHANGED, without_comments
@@ -115,6 +105,7 @@ class _Executions:
 
     def __init__(self, workshop: Workshop, trials: Trials, diagnosis: Diagnosis) -> None:
         self._workshop, self._trials, self._diagnosis = workshop, trials, diagnosis
+        self._candidates = Candidates(diagnosis, workshop.base, workshop.toolchain)
         self._runs: list[_Run] = []
         self._baseline_at: int | None = None
         self._longest, self._untrusted = 0.0, False
@@ -123,8 +114,7 @@ class _Executions:
 
     def run(self) -> str | None:
         """All of them; gives why it ended early."""
-        leading = list(candidates(self._diagnosis, self._workshop.base, self._workshop.toolchain))
-        general = list(general_candidates(self._diagnosis, self._workshop.base, self._workshop.toolchain))
+        leading, general = list(self._candidates.leading()), list(self._candidates.general())
         self._expected = [*self._baseline_choices, *leading, *general]
         if self._heals(self.run_baseline(others=1)):
             return None
@@ -152,10 +142,10 @@ class _Executions:
         A toolchain takes long to quantize a large network, even to no effect.
         """
         workshop = self._workshop
-        may_gain = may_gain_anew(self._trials.case.record.simulation, workshop.base)
+        may_gain = Simulated.faithful(self._trials.case.record.simulation, workshop.base).may_gain_anew
         leading = [
             choices
-            for choices in candidates(self._diagnosis, workshop.base, workshop.toolchain)
+            for choices in self._candidates.leading()
             if not all(is_predicted_useless(choice, workshop.base) for choice in choices)
         ]
         again = self._baseline_choices
@@ -191,7 +181,7 @@ class _Executions:
     @cached_property
     def _baseline_choices(self) -> list[tuple[Choice, ...]]:
         """The one prescription that changes nothing; empty where there is no text for it."""
-        choice = baseline(self._diagnosis, self._workshop.base, self._workshop.toolchain)
+        choice = self._candidates.baseline
         return [] if choice is None else [(choice,)]
 
     @property
@@ -253,7 +243,7 @@ class _Executions:
         repair = self._trials.fewest_in_float()
         if repair is None:
             return None
-        return self._execute((choice_of_trial(self._trials.alone(repair), self._diagnosis, self._workshop.base),))
+        return self._execute((self._candidates.of_trial(self._trials.alone(repair)),))
 
     def _execute(self, choices: tuple[Choice, ...]) -> TrialRecord | None:
         """Run these remedies as one prescription; None where its text cannot be run or ran already."""

@@ -12,7 +12,8 @@ from quantmedic.engine.case.proof import ProofRecord, Stopped, TrialRecord
 from quantmedic.engine.diagnosis.input_repair import input_repair
 from quantmedic.engine.diagnosis.inspection import Inspection
 from quantmedic.engine.diagnosis.prediction import ENOUGH_DB
-from quantmedic.engine.diagnosis.suspects import PREFERENCE_DB, Repair, Suspect, first_about_best, general_repairs
+from quantmedic.engine.diagnosis.repair_runs import PREFERENCE_DB, first_about_best
+from quantmedic.engine.diagnosis.suspects import Repair, Suspect, general_repairs
 from quantmedic.engine.errors import QuantmedicError
 from quantmedic.engine.rules.remedy_kinds import BOUNDS, HALVES, kinds_everywhere
 from quantmedic.engine.rules.rulebase import RuleBase

@@ -282,7 +282,7 @@ class Trials:
     @property
     def deadline(self) -> float | None:
         """``time.monotonic()`` at which the trials end; None where no clock ends them."""
-        return self.allowance.deadline(self._end)
+        return self.allowance.by_the_clock(self._end)
 
     def have_left(self, seconds: float) -> bool:
         """So much of the allowance is left."""
@@ -316,8 +316,8 @@ class Trials:
             fitted=self._fitted,
             judged=self.judgement.samples,
             cross_fitted=len(self._halves) > 1,
-            budget_seconds=self.allowance.shown_seconds(self.allowance.seconds),
-            spent_seconds=self.allowance.shown_seconds(round(self.allowance.now() - self._started, 1)),
+            budget_seconds=self.allowance.by_the_clock(self.allowance.seconds),
+            spent_seconds=self.allowance.by_the_clock(round(self.allowance.now() - self._started, 1)),
             stopped=stopped,
             trials=tuple(self._done),
             chain=tuple(repair.key for repair in self.chain),
@@ -401,7 +401,7 @@ class Trials:
         # Other machines may have begun with it before.
         alone = self.elsewhere is None or self.deadline is None
         seconds = self.allowance.now() - begun if alone else took
-        shown = self.allowance.shown_seconds(round(seconds, 3))
+        shown = self.allowance.by_the_clock(round(seconds, 3))
         return Spent(trial.model_copy(update={"seconds": shown}), seconds)
 
     def _try(self, repair: Repair, after: Sequence[Repair]) -> TrialRecord:

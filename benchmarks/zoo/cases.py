@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 
 from .draw import TUNING_SEEDS, case_seed, draw_network, draw_recipes, draw_strength
-from .fault import CONTROLS, FAULTS, Fault, Unseen
+from .fault import CONTROLS, FAULTS, Fault
 from .networks import FRESH_NETWORKS, NETWORKS, REAL_NETWORKS, Network, known_network
 from .patient import NORMAL, Patient, healthy, standing
 from .protocol.row import LOUD_DB
@@ -152,7 +152,7 @@ def _networks(listed: dict[str, Network], seed: int | None) -> list[str]:
     return [name for name, network in listed.items() if seed not in TUNING_SEEDS or not network.unseen]
 
 
-def unseen_specs(which: Unseen, seed: int | None = None) -> Iterator[Spec]:
+def unseen_specs(which: str, seed: int | None = None) -> Iterator[Spec]:
     """Faults and controls of one of the sets that tuning never sees.
 
     The third set is put into networks alone that tuning never sees either; the older ones, into every network. Of the
@@ -173,7 +173,7 @@ def unseen_specs(which: Unseen, seed: int | None = None) -> Iterator[Spec]:
             yield Spec(network, (name,) if fault else (), control="" if fault else name, seed=seed)
 
 
-def drawn_networks(which: Unseen, name: str, seed: int | None) -> list[str]:
+def drawn_networks(which: str, name: str, seed: int | None) -> list[str]:
     """Into which networks of its set a seed puts a fault or control, among those where it has a place."""
     row = (FAULTS | CONTROLS)[name]
     fits = [network for network in FRESH_NETWORKS[which] if not row.networks or network in row.networks]

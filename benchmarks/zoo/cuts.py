@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 from .patient import Patient
 from .pixels import Preprocessing
 from .quantizing import Recipe
-from .surgery import Inapplicable, Linear, Surgeon, require
+from .surgery import Inapplicable, Linear, Surgeon, attribute, require, shaped
 
 SOFT_CURVES = ("Sigmoid", "Tanh", "Softmax", "Softplus")
 NOT_NEGATIVE = ("Relu", "Clip", "Sigmoid", "Softmax")
@@ -52,14 +52,10 @@ def requantize(patient: Patient, surgeon: Surgeon, names: list[str], kind: int, 
             raise Inapplicable(f"{name} is not quantized")
         weight = source.constant(name)
         axis = next(linear.out for linear in source.linears() if linear.weight == name)
-        shape = [1] * weight.ndim
-        over = None
-        if old_scale.size > 1:
-            shape[axis] = -1
-            over = tuple(i for i in range(weight.ndim) if i != axis)
+        over = tuple(i for i in range(weight.ndim) if i != axis) if old_scale.size > 1 else None
         scale = (np.abs(weight).max(over) / high).astype(np.float32).reshape(old_scale.shape)
         scale = np.full_like(scale, scale.max()) if one_scale else np.maximum(scale, 1e-12)
-        codes = np.clip(np.rint(weight / scale.reshape(shape)), low, high).astype(np.int64)
+        codes = np.clip(np.rint(weight / shaped(scale, weight.ndim, axis)), low, high).astype(np.int64)
         _store(surgeon, codes_name, kind, codes)
         _store(surgeon, zero_name, kind, np.zeros(old_scale.shape, np.int64))
         surgeon.put(scale_name, scale)
@@ -198,6 +194,19 @@ def _rounded(surgeon: Surgeon, tensor: str, grid: list[str], step: float, name: 
     return surgeon.splice(tensor, text, name=name, step=np.asarray(scale * step, np.float32), zero=moved)["again"]
 
 
+def at_sums(patient: Patient, tensors: list[str], change: Callable[[Surgeon, str, float], None]) -> Patient:
+    """Some sums of products of the quantized model changed; ``change`` gets each and its largest absolute value."""
+    tops = {tensor: max(abs(end) for end in ends) for tensor, ends in extremes(patient, *tensors).items()}
+
+    def edit(_: Patient, surgeon: Surgeon) -> None:
+        for tensor, top in tops.items():
+            if surgeon.producer(tensor) is None:
+                raise Inapplicable(f"{tensor} is fused")
+            change(surgeon, tensor, top)
+
+    return patient.with_(recipe=kept(patient.recipe)).at(*tops).edited(edit)
+
+
 def cast_between(patient: Patient, tensors: list[str], kind: int, name: str) -> Patient:
     """Some quantized tensors are floats of another kind for a while."""
 
@@ -211,12 +220,7 @@ def cast_between(patient: Patient, tensors: list[str], kind: int, name: str) -> 
 
 def framed(surgeon: Surgeon) -> list[onnx.NodeProto]:
     """Convolutions that see a frame around their input."""
-    return [n for n in surgeon.nodes("Conv") if any(pads_of(n))]
-
-
-def pads_of(node: onnx.NodeProto) -> list[int]:
-    """Rows and columns before, then behind."""
-    return next((list(helper.get_attribute_value(a)) for a in node.attribute if a.name == "pads"), [0])
+    return [n for n in surgeon.nodes("Conv") if any(attribute(n, "pads", [0]))]
 
 
 def classes(patient: Patient, surgeon: Surgeon):
@@ -267,24 +271,6 @@ def float_input(surgeon: Surgeon) -> str:
     return surgeon.input
 
 
-def class_head(surgeon: Surgeon, patient: Patient) -> Linear:
-    """The last layer of a classifier, with a bias."""
-    head = surgeon.linear(surgeon.producer(surgeon.output))
-    if head is None or head.node.op_type != "Gemm" or not head.bias or patient.task.metric is not None:
-        raise Inapplicable("no linear head")
-    return head
-
-
-def widen_head(surgeon: Surgeon, head: Linear, copied: list[int], bias: float | None = None) -> int:
-    """Further classes: copies of some, with their bias or one that is given. Returns how many there were."""
-    weight, old = surgeon.constant(head.weight), surgeon.constant(head.bias)
-    surgeon.put(surgeon.own(head, 1), np.concatenate([weight, np.take(weight, copied, head.out)], head.out))
-    more = old[copied] if bias is None else np.full(len(copied), bias, np.float32)
-    surgeon.put(surgeon.own(head, 2), np.concatenate([old, more]))
-    surgeon.graph.output[0].type.tensor_type.shape.dim[1].dim_value = len(old) + len(copied)
-    return len(old)
-
-
 def weights_of(patient: Patient) -> list[Linear]:
     """Layers whose weights the quantizer takes."""
     allowed = patient.recipe.op_types or patient.network.op_types
@@ -304,13 +290,6 @@ def at_layers(patient: Patient, linears: list[Linear]) -> Patient:
     """With all layers that read these weights as places."""
     weights = {linear.weight for linear in linears}
     return patient.at(*(n.node.name for n in patient.surgeon().linears() if n.weight in weights))
-
-
-def shaped(values: NDArray, rank: int, axis: int) -> NDArray:
-    """A vector along one axis; numbers as they are."""
-    shape = [1] * rank
-    shape[axis] = -1
-    return values.reshape(shape) if values.size > 1 else values.reshape(())
 
 
 def recoded(patient: Patient, linears: list[Linear], change: Change) -> Patient:
@@ -334,11 +313,6 @@ def on_multiples(step: float) -> Change:
     return lambda codes, _: np.rint(np.rint(codes / step) * step)
 
 
-def few_codes(levels: float) -> Change:
-    """So many steps on either side of zero, although the container has 127."""
-    return lambda codes, _: np.rint(np.rint(codes * levels / 127) * 127 / levels)
-
-
 def channel_peaks(patient: Patient, tensor: str) -> NDArray:
     """The largest absolute value of each channel."""
     axis = patient.surgeon().channel_axis(tensor)
@@ -349,13 +323,6 @@ def channel_peaks(patient: Patient, tensor: str) -> NDArray:
 def per_channel(surgeon: Surgeon, tensor: str, values: NDArray) -> NDArray:
     """Numbers, one for each channel, in the shape of a constant beside the tensor."""
     return shaped(values.astype(np.float32), len(surgeon.shape(tensor)), surgeon.channel_axis(tensor))
-
-
-def scale_and_back(surgeon: Surgeon, tensor: str, gain: NDArray, names: str, marks: str = "") -> None:
-    """Channels are multiplied, and divided again behind a grid; names of both gains and of both results."""
-    up, down, there, back = names.split()
-    given = {up: per_channel(surgeon, tensor, gain), down: per_channel(surgeon, tensor, 1 / gain)}
-    surgeon.splice(tensor, f"{there} = Mul(x, {up}); {back} = Mul({there}, {down})", marks, **given)
 
 
 def mix_and_back(surgeon: Surgeon, tensor: str, mixing: NDArray, back: NDArray, names: str) -> None:
@@ -369,52 +336,6 @@ def mix_and_back(surgeon: Surgeon, tensor: str, mixing: NDArray, back: NDArray, 
     op = "Conv" if is_map else "MatMul"
     text = f"{mixed} = {op}(x, {first}); {unmixed} = {op}({mixed}, {second})"
     surgeon.splice(tensor, text, f"{mixed} {unmixed}", **given)
-
-
-def normalization(channels: int, variance: NDArray) -> dict[str, NDArray]:
-    """What a BatchNormalization reads that only divides by deviations."""
-    return {"gamma": np.ones(channels), "beta": np.zeros(channels), "mean": np.zeros(channels), "variance": variance}
-
-
-def add_and_back(surgeon: Surgeon, tensor: str, constant: NDArray, names: str, marks: str) -> None:
-    """A constant is added, and taken off again behind a grid; names of the constant and of both results."""
-    name, there, back = names.split()
-    surgeon.splice(tensor, f"{there} = Add(x, {name}); {back} = Sub({there}, {name})", marks, **{name: constant})
-
-
-def taken_twice(surgeon: Surgeon, linear: Linear) -> None:
-    """Let a layer read each input channel twice, by a Gather; the weights of the second copy are zero."""
-    tensor = linear.node.input[0]
-    channels = surgeon.channels(tensor)
-    if linear.depthwise or surgeon.inputs(linear) != channels:
-        raise Inapplicable("the layer has groups")
-    twice = f"{linear.node.name}_taken"
-    order = surgeon.put(f"{linear.node.name}_order", np.tile(np.arange(channels), 2))
-    surgeon.add("Gather", [tensor, order], twice, surgeon.producer(tensor), axis=surgeon.channel_axis(tensor))
-    linear.node.input[0] = twice
-    weight = surgeon.constant(linear.weight)
-    surgeon.put(surgeon.own(linear, 1), np.concatenate([weight, np.zeros_like(weight)], axis=linear.into))
-    linear.weight = linear.node.input[1]
-
-
-def add_cancelling(surgeon: Surgeon, linear: Linear, extra: NDArray) -> None:
-    """Add weights to the first copy of the inputs and take them off the second: the function stays."""
-    weight = surgeon.constant(linear.weight)
-    first, second = np.split(weight, 2, axis=linear.into)
-    joined = np.concatenate([first + extra, second - extra], axis=linear.into)
-    surgeon.put(linear.weight, joined.astype(np.float32))
-
-
-def let_cancel(surgeon: Surgeon, linear: Linear, extra: Callable[[NDArray], NDArray]) -> None:
-    """Let a layer read its inputs twice, with what ``extra`` makes of its weights: they cancel."""
-    taken_twice(surgeon, linear)
-    half = np.split(surgeon.constant(linear.weight), 2, axis=linear.into)[0]
-    add_cancelling(surgeon, linear, extra(half))
-
-
-def let_rows_cancel(surgeon: Surgeon, linear: Linear, extra: Callable[[NDArray], NDArray]) -> None:
-    """The same where ``extra`` gets and makes weights with the output channels first."""
-    let_cancel(surgeon, linear, lambda half: np.moveaxis(extra(np.moveaxis(half, linear.out, 0)), 0, linear.out))
 
 
 def reader_of(surgeon: Surgeon, linear: Linear, through: tuple[str, ...], most: int) -> Linear | None:
@@ -444,14 +365,3 @@ def dense(patient: Patient, surgeon: Surgeon) -> list[Linear]:
         if has_channels(surgeon, tensor) and surgeon.inputs(linear) == surgeon.channels(tensor):
             found.append(linear)
     return require(found, "no dense layer")
-
-
-def read_beside(surgeon: Surgeon, linear: Linear, extra: str, name: str) -> None:
-    """Let a layer read one further channel behind those of its input, with weights of zero; the joint is marked."""
-    tensor = linear.node.input[0]
-    surgeon.add("Concat", [tensor, extra], name, surgeon.producer(extra), axis=surgeon.channel_axis(tensor))
-    linear.node.input[0] = name
-    surgeon.marks.append(name)
-    weight = surgeon.constant(linear.weight)
-    zeros = np.zeros_like(np.take(weight, [0], linear.into))
-    surgeon.put(surgeon.own(linear, 1), np.concatenate([weight, zeros], linear.into))

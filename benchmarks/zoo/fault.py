@@ -27,13 +27,14 @@ import csv
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from .forms import activations, controls, data, graph, runtime, weights
 from .mild import searched
 from .patient import Patient
 
-Unseen = Literal["", "a", "b", "c", "d", "e", "f"]
+#: Sets that tuning did not see when they were asked first.
+SETS = "abcdef"
 Form = Callable[[Patient], Patient]
 FAMILIES = ("sanity", "data", "weights", "activations", "graph", "precision", "runtime")
 TABLE = Path(__file__).with_name("faults.csv")
@@ -53,11 +54,6 @@ class Fault:
     harms: bool
     graded: bool
     networks: tuple[str, ...]
-
-    @property
-    def unseen(self) -> Unseen:
-        """The set of faults that tuning never sees to which this one belongs; empty for all others."""
-        return self.set if len(self.set) == 1 else ""  # type: ignore[return-value]
 
 
 def read_table() -> list[Fault]:

@@ -10,28 +10,6 @@ from .signals import TOPICS
 
 Array = NDArray[Any]
 
-#: A joint within so many cells of the heatmap is found.
-NEAR = 2.0
-#: Share of the pixels that have to be right, and that have to be those of the float model.
-MAPPED, SAME = 0.9, 0.97
-
-
-def peaks(heat: Array) -> Array:
-    """From heatmaps ``[N, J, H, W]`` to the middle of the hottest cell, (x, y) of each; NaN where one is no number."""
-    flat = heat.reshape(*heat.shape[:2], -1)
-    best = np.nan_to_num(flat, nan=-1.0).argmax(2)
-    found = np.stack([best % heat.shape[3], best // heat.shape[3]], 2) + 0.5
-    return np.where(np.isfinite(flat).all(2)[..., None], found, np.nan)
-
-
-def joints_hit(found: Array, wanted: Array) -> Array:
-    """Share of the joints of each picture that are near enough."""
-    return np.asarray((np.linalg.norm(found - wanted, axis=2) <= NEAR).mean(1))
-
-
-def all_joints(found: Array, wanted: Array) -> Array:
-    return joints_hit(found, wanted) == 1
-
 
 def class_map(scores: Array) -> Array:
     """The class of each pixel; -1 for what is not a number."""
@@ -40,19 +18,6 @@ def class_map(scores: Array) -> Array:
 
 def pixels_right(found: Array, wanted: Array) -> Array:
     return np.asarray((found == wanted).mean((1, 2)))
-
-
-def well_mapped(found: Array, wanted: Array) -> Array:
-    return pixels_right(found, wanted) >= MAPPED
-
-
-def mapped_alike(found: Array, wanted: Array) -> Array:
-    return pixels_right(found, wanted) >= SAME
-
-
-def joints_found(outputs, labels):
-    """Share of the joints within two cells of where they are."""
-    return joints_hit(peaks(outputs["heat"]), labels)
 
 
 def pixels_mapped(outputs, labels):
@@ -152,5 +117,5 @@ def topic_found(outputs, labels):
     return (nearest_topic(outputs["embedding"]) == labels).astype(np.float64)
 
 
-for metric in (tail_top1, pitch_accuracy, things_found, characters_read, topic_found, joints_found, pixels_mapped):
+for metric in (tail_top1, pitch_accuracy, things_found, characters_read, topic_found, pixels_mapped):
     metric.higher_is_better = True

@@ -40,13 +40,11 @@ class _Aim:
 
     Attributes:
         ends: Between which amounts.
-        worst: Whether the column counts that loses most.
         loss: From the strength to the wanted loss.
         nearest: Whether the nearest real loss will do where no amount gives the wanted one.
     """
 
     ends: tuple[float, float]
-    worst: bool
     loss: Callable[[float], float]
     nearest: bool
 
@@ -55,14 +53,13 @@ def searched(form: Callable[..., Patient], how: str) -> Callable[[Patient], Pati
     """A form as the column ``search`` of the table wants it.
 
     ``mild LEAST MOST`` searches an amount between two ends that puts in a few decibels, ``severe LEAST MOST`` one that
-    puts in a few to fatally many, and the nearest that costs something where no amount gives it. With ``worst`` behind,
-    the column of the output counts that loses most: a wide one hides the others. ``costly`` takes a form without an
-    amount, where it costs at least as much as the mildest fault does. All others are taken as they are.
+    puts in a few to fatally many, and the nearest that costs something where no amount gives it. ``costly`` takes a
+    form without an amount, where it costs at least as much as the mildest fault does. All others are taken as they are.
     """
     match how.split():
-        case ["mild" | "severe" as kind, least, most, *worst]:
+        case ["mild" | "severe" as kind, least, most]:
             mild = kind == "mild"
-            aim = _Aim((float(least), float(most)), bool(worst), wanted_loss if mild else severe_loss, not mild)
+            aim = _Aim((float(least), float(most)), wanted_loss if mild else severe_loss, not mild)
             return lambda patient: _searched(form, patient, aim)
         case ["costly"]:
             return lambda patient: _costly(form, patient)
@@ -72,24 +69,20 @@ def searched(form: Callable[..., Patient], how: str) -> Callable[[Patient], Pati
 
 def _costly(form: Callable[[Patient], Patient], patient: Patient) -> Patient:
     found = form(patient)
-    if max(_losses(patient, found)) < LEAST_DB:
+    if max(sqnr(patient, worst) - sqnr(found, worst) for worst in (False, True)) < LEAST_DB:
         raise Inapplicable(f"it costs less than {LEAST_DB} dB")
     return found
 
 
-def _losses(sound: Patient, ill: Patient) -> list[float]:
-    return [sqnr(sound, worst) - sqnr(ill, worst) for worst in (False, True)]
-
-
 def _searched(form: Form, patient: Patient, aim: _Aim) -> Patient:
-    wanted, sound = aim.loss(patient.strength), sqnr(patient, aim.worst)
+    wanted, sound = aim.loss(patient.strength), sqnr(patient)
     near = max(OFF_DB, OFF_SHARE * wanted)
     low, high = np.log(aim.ends)
     best, off = None, np.inf if aim.nearest else near
     for _ in range(STEPS):
         middle = (low + high) / 2
         found = form(patient, float(np.exp(middle)))
-        lost = sound - sqnr(found, aim.worst)
+        lost = sound - sqnr(found)
         if abs(lost - wanted) < off and (not aim.nearest or lost >= LEAST_DB):
             best, off = found, abs(lost - wanted)
             if off < near / 2:

@@ -17,7 +17,7 @@ from onnx import version_converter
 from . import pictures, signals
 from .pixels import CENTRED, GREY, SIGNED, SODIUM, UNIT, Preprocessing, sodium_light
 from .published import MAGIKA, RESNET8, cifar10, crops, files, gappy_clips, mel_clips, package_file, tones
-from .tasks import DETECTION, JOINTS, MAPS, NO_ANSWER, OPINION, PITCH, PROBABILITY, READING, TOP1, TOPIC, Task
+from .tasks import DETECTION, MAPS, NO_ANSWER, OPINION, PITCH, PROBABILITY, READING, TOP1, TOPIC, Task
 
 Array = NDArray[Any]
 Make = Callable[[np.random.Generator, int], tuple[Array, Array]]
@@ -67,20 +67,8 @@ def _count(role: str) -> int:
 
 
 @cache
-def _sentences(seed: int) -> tuple[Array, Array, Array]:
-    ids, topics = signals.sentences(np.random.default_rng([12, seed]), CALIBRATION + COMPOSED)
-    return ids[:CALIBRATION], ids[CALIBRATION:], topics[CALIBRATION:]
-
-
-@cache
-def _sounds(seed: int) -> tuple[Array, Array, Array]:
-    waves, kinds = signals.sounds(np.random.default_rng([13, seed]), CALIBRATION + COMPOSED)
-    return waves[:CALIBRATION], waves[CALIBRATION:], kinds[CALIBRATION:]
-
-
-@cache
-def _composed(make: Make, seed: int) -> tuple[Array, Array]:
-    return make(np.random.default_rng([31, seed]), CALIBRATION + COMPOSED)
+def _composed(make: Make, seed: int, salt: int = 31) -> tuple[Array, Array]:
+    return make(np.random.default_rng([salt, seed]), CALIBRATION + COMPOSED)
 
 
 def pictures_of(make: Make) -> Callable[[str], tuple[Array, Array | None]]:
@@ -95,11 +83,11 @@ def pictures_of(make: Make) -> Callable[[str], tuple[Array, Array | None]]:
     return images
 
 
-def signals_of(make: Make) -> Callable[[int], tuple[Array, Array, Array | None]]:
+def signals_of(make: Make, salt: int = 31) -> Callable[[int], tuple[Array, Array, Array | None]]:
     """Samples for calibration and validation, and labels, from a seed."""
 
     def samples(seed: int) -> tuple[Array, Array, Array | None]:
-        found, truth = _composed(make, seed)
+        found, truth = _composed(make, seed, salt)
         return found[:CALIBRATION], found[CALIBRATION:], truth[CALIBRATION:]
 
     return samples
@@ -221,7 +209,14 @@ NETWORKS = {
             samples=tones,
         ),
         Network("detector", "detector head", FOLDER / "detector.onnx", SIGNED, images=_scenes, task=DETECTION),
-        Network("sentence", "transformer of words", FOLDER / "sentence.onnx", None, samples=_sentences, task=TOPIC),
+        Network(
+            "sentence",
+            "transformer of words",
+            FOLDER / "sentence.onnx",
+            None,
+            samples=signals_of(signals.sentences, 12),
+            task=TOPIC,
+        ),
         Network("ocr", "text, recurrent", FOLDER / "ocr.onnx", GREY, images=_strips, task=READING, unseen=True),
         Network("squeeze", "depthwise, squeeze-and-excitation", FOLDER / "squeeze.onnx", GREY, unseen=True),
         Network(
@@ -233,7 +228,7 @@ NETWORKS = {
             FOLDER / "sounds.onnx",
             None,
             op_types=("Conv", "Relu", "GlobalAveragePool", "Gemm"),
-            samples=_sounds,
+            samples=signals_of(signals.sounds, 13),
             unseen=True,
         ),
     )
@@ -302,7 +297,6 @@ FRESH_NETWORKS: dict[str, dict[str, Network]] = {
     letter: {network.name: network for network in networks}
     for letter, networks in {
         "c": (
-            _fresh("keypoints", "heatmaps, transposed convolutions", pictures.arms, SIGNED, JOINTS),
             _fresh("segmenter", "classes of pixels, dilated branches", pictures.plots, UNIT, MAPS),
             _fresh("keywords", "spectrogram, convolutions in time, LSTM", signals.words),
             _fresh("mixer", "table, mixing of tokens", signals.tables),

@@ -30,7 +30,7 @@ from quantmedic.trials.split import BATCH, folds, samples_of
 
 from .cases import HIDDEN, Built
 from .quantizing import Standing, compare, equal_batch, proves_drop, run
-from .tasks import TAIL, Task
+from .tasks import TAIL
 
 Array = NDArray[Any]
 Outcome = Literal["ran", "failed", "refused", "no prescription", "no configuration"]
@@ -166,7 +166,7 @@ def paste(built: Built, diagnosis: Diagnosis, base: RuleBase) -> Pasted:
         except Exception as error:
             return Pasted("failed", remedies, f"the model does not run: {error}"[:300], shown=said)
         if diagnosis.proof is not None and diagnosis.proof.judged == len(judged):
-            found.same_db = _gain(built, model, take_rows(validation, judged))
+            found.same_db = _gain_of(*three(built, model, take_rows(validation, judged)))
         return found
 
 
@@ -261,10 +261,6 @@ def input_name(built: Built) -> str:
     return str(onnx.load(str(built.folder / "float.onnx")).graph.input[0].name)
 
 
-def _task(built: Built) -> Task:
-    return TAIL if built.metric == TAIL.metric else built.spec.base.task
-
-
 def three(built: Built, model: onnx.ModelProto, samples: dict[str, Array]) -> list[list[Array]]:
     """Outputs of the float model, of the patient and of another model."""
     network, inputs = built.spec.base, samples[input_name(built)]
@@ -276,7 +272,7 @@ def measure(
     built: Built, model: onnx.ModelProto, samples: dict[str, Array], remedies: tuple[str, ...], said: Shown
 ) -> Pasted:
     """The model that came out beside the patient, on some samples."""
-    task, labels = _task(built), samples.get("labels")
+    task, labels = TAIL if built.metric == TAIL.metric else built.spec.base.task, samples.get("labels")
     reference, ill, healed = three(built, model, samples)
     before, after = (compare(task, reference, outputs, labels) for outputs in (ill, healed))
     found = Pasted("ran", remedies, "", len(reference[0]), before, after, said)
@@ -287,10 +283,6 @@ def measure(
     elif proves_drop(task, task.answers(ill), task.answers(healed), labels):
         found.worse = f"score {before.score:.3f} -> {after.score:.3f}"
     return found
-
-
-def _gain(built: Built, model: onnx.ModelProto, samples: dict[str, Array]) -> float:
-    return _gain_of(*three(built, model, samples))
 
 
 def _gain_of(reference: list[Array], ill: list[Array], healed: list[Array]) -> float:

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from .asking import Answer
 from .cases import Built
 from .fault import FAULTS
 from .paste import ENOUGH, Pasted, metric_share, noise_share, worst_share
-from .verdict import Answer
 
 Row = tuple[Built, Answer, Pasted]
 #: No setting of a quantizer undoes these: the file of the float model is another one.

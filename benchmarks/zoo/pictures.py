@@ -95,46 +95,6 @@ def noisy(rng: Random, images: Array) -> Array:
     return (images + deviation * rng.standard_normal(images.shape)).round().clip(0, 255).astype(np.uint8)
 
 
-#: Side of a picture of an arm in pixels, cells of a heatmap along it, and joints: shoulder, elbow, wrist.
-ARM, CELLS, JOINTS = 48, 24, 3
-
-
-def arms(rng: Random, count: int) -> tuple[Array, Array]:
-    """Pictures of a bent arm, and the joints as (x, y) in cells of the heatmap."""
-    y, x = np.mgrid[0:ARM, 0:ARM].astype(np.float32)
-    pictures = np.zeros((count, 1, ARM, ARM), np.float32)
-    joints = np.zeros((count, JOINTS, 2), np.float32)
-    for picture, own in zip(pictures[:, 0], joints, strict=True):
-        own[:] = _bent(rng)
-        picture += rng.uniform(20, 70) + rng.uniform(-0.6, 0.6) * x + rng.uniform(-0.6, 0.6) * y
-        light = rng.uniform(90, 170)
-        for start, end, width in ((own[0], own[1], 3.2), (own[1], own[2], 2.0)):
-            picture += light * _near(x, y, start, end, width)
-        picture += 40 * _near(x, y, own[0], own[0], 5.0)
-        picture -= 0.7 * light * _near(x, y, own[2], own[2], 1.6)
-    pictures += rng.uniform(3, 12, (count, 1, 1, 1)) * rng.standard_normal(pictures.shape)
-    return pictures.round().clip(0, 255).astype(np.uint8), joints * CELLS / ARM
-
-
-def _bent(rng: Random) -> Array:
-    """Three joints inside the picture."""
-    while True:
-        turns = rng.uniform(0, 2 * np.pi) + np.array([0, rng.uniform(-2.2, 2.2)])
-        steps = np.stack([np.cos(turns), np.sin(turns)], 1) * rng.uniform(10, 17, (2, 1))
-        found = rng.uniform(6, ARM - 6, 2) + np.concatenate([np.zeros((1, 2)), np.cumsum(steps, 0)])
-        if found.min() > 4 and found.max() < ARM - 4:
-            return np.asarray(found)
-
-
-def _near(x: Array, y: Array, start: Array, end: Array, width: float) -> Array:
-    """1 on a line, falling off as a bell."""
-    along = end - start
-    share = ((x - start[0]) * along[0] + (y - start[1]) * along[1]) / max(float(along @ along), 1e-6)
-    share = share.clip(0, 1)
-    squares = (x - start[0] - share * along[0]) ** 2 + (y - start[1] - share * along[1]) ** 2
-    return np.asarray(np.exp(-squares / (2 * (width / 1.7) ** 2)))
-
-
 #: Side of a picture, of a map of classes, and the classes: ground, disc, square, ring.
 PLOT, MAP, KINDS = 48, 24, 4
 

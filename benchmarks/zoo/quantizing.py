@@ -6,17 +6,19 @@ import logging
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from math import comb
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, QuantFormat, QuantType, quantize_static
+from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, quantize_static
 
 from quantmedic.collectors.from_onnx.onnx_session import make_session
 from quantmedic.engine.decibels import sqnr_db
 
+from .feeds import Feeds
 from .networks import Network
 from .tasks import Task
 
@@ -77,17 +79,10 @@ def equal_batch(network: Network, samples: int) -> int:
     return max(n for n in range(1, min(network.batch, 32) + 1) if samples % n == 0)
 
 
-class _Reader(CalibrationDataReader):  # type: ignore[misc]
-    def __init__(self, network: Network, name: str, inputs: Array) -> None:
-        size = equal_batch(network, len(inputs))
-        self._feeds = iter([network.feed(name, inputs[i : i + size]) for i in range(0, len(inputs), size)])
-
-    def get_next(self) -> dict[str, Array] | None:
-        return next(self._feeds, None)
-
-
 def quantize(network: Network, model: onnx.ModelProto, recipe: Recipe, calibration: Array) -> onnx.ModelProto:
     """The quantized model."""
+    name, size = model.graph.input[0].name, equal_batch(network, len(calibration))
+    feeds = Feeds(network.feed(name, calibration[i : i + size]) for i in range(0, len(calibration), size))
     logging.getLogger().setLevel(logging.ERROR)
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
         source, target = Path(folder) / "float.onnx", Path(folder) / "int8.onnx"
@@ -96,7 +91,7 @@ def quantize(network: Network, model: onnx.ModelProto, recipe: Recipe, calibrati
         quantize_static(
             str(source),
             str(target),
-            _Reader(network, model.graph.input[0].name, calibration),
+            feeds,
             quant_format=QuantFormat.QOperator if recipe.qoperator else QuantFormat.QDQ,
             op_types_to_quantize=list(op_types) if op_types else None,
             per_channel=recipe.per_channel,
@@ -215,7 +210,5 @@ def _worst_column(reference: list[Array], outputs: list[Array]) -> float:
 
 def sign_test(lost: int, won: int) -> float:
     """One-sided probability of at least so many losses among the samples that changed, if both were as likely."""
-    from math import comb
-
     changed = lost + won
     return sum(comb(changed, k) for k in range(lost, changed + 1)) / 2**changed if changed else 1.0

@@ -1,7 +1,7 @@
 """Cuts at float ONNX graphs, most of which keep the function: a channel larger here, its readers' weights smaller."""
 
 import ast
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from textwrap import dedent
 from typing import Any, TypeVar
@@ -37,6 +37,25 @@ def require(found: Found, why: str) -> Found:
     if not found:
         raise Inapplicable(why)
     return found
+
+
+def shaped(values: NDArray, rank: int, axis: int) -> NDArray:
+    """A vector along one axis; numbers as they are."""
+    shape = [1] * rank
+    shape[axis] = -1
+    return values.reshape(shape) if values.size > 1 else values.reshape(())
+
+
+def attribute(node: onnx.NodeProto, name: str, default: Any) -> Any:
+    """An attribute of an operator."""
+    return next((helper.get_attribute_value(a) for a in node.attribute if a.name == name), default)
+
+
+def with_attributes(node: onnx.NodeProto, *dropped: str, **attributes: object) -> None:
+    """An operator with other attributes; ``dropped`` ones are left to their defaults."""
+    others = [a for a in node.attribute if a.name not in {*dropped, *attributes}]
+    del node.attribute[:]
+    node.attribute.extend([*others, *(helper.make_attribute(name, value) for name, value in attributes.items())])
 
 
 @dataclass(eq=False)
@@ -124,12 +143,11 @@ class Surgeon:
         weight = self.constant(node.input[1])
         if weight is None:
             return None
-        attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
         bias = node.input[2] if len(node.input) > 2 else None
         if node.op_type == "Conv":
-            group = attributes.get("group", 1)
+            group = attribute(node, "group", 1)
             return Linear(node, node.input[1], bias, 0, 0 if group > 1 else 1, group > 1)
-        turned = node.op_type == "Gemm" and attributes.get("transB", 0)
+        turned = node.op_type == "Gemm" and attribute(node, "transB", 0)
         return Linear(node, node.input[1], bias, 0 if turned else 1, 1 if turned else 0, False)
 
     def linears(self) -> list[Linear]:
@@ -202,13 +220,12 @@ class Surgeon:
         taken = {output for node in self.graph.node for output in node.output}
         return next(n for n in (name, *(f"{name}_{i}" for i in range(9))) if n not in taken)
 
-    def reroute(self, old: str, new: str, but: Iterable[str] = ()) -> None:
+    def reroute(self, old: str, new: str) -> None:
         """Let the readers of one tensor read another."""
         for node in self.graph.node:
-            if node.output and node.output[0] not in but:
-                for i, name in enumerate(node.input):
-                    if name == old:
-                        node.input[i] = new
+            for i, name in enumerate(node.input):
+                if node.output and name == old:
+                    node.input[i] = new
         self._shapes = None
 
     def insert_after(self, tensor: str, op: str, extra: Sequence[str] = (), name: str = "", **attributes) -> str:
@@ -264,9 +281,7 @@ class Surgeon:
 
     def scale_weights(self, linear: Linear, axis: int, factor: Array, *, bias: bool) -> None:
         weight = self.constant(linear.weight)
-        shape = [1] * weight.ndim
-        shape[axis] = -1
-        self.put(self.own(linear, 1), (weight * factor.reshape(shape)).astype(np.float32))
+        self.put(self.own(linear, 1), (weight * shaped(factor, weight.ndim, axis)).astype(np.float32))
         linear.weight = linear.node.input[1]
         if bias and linear.bias:
             self.put(self.own(linear, 2), (self.constant(linear.bias) * factor).astype(np.float32))

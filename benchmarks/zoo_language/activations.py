@@ -84,7 +84,8 @@ def built_model(network: Network, weights: Weights) -> Any:
     """
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
-    model = _empty(network)
+    config = _config_of(str(network.folder))
+    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").float()
     missing, unexpected = model.load_state_dict({n: torch.from_numpy(v) for n, v in weights.items()}, strict=False)
     if unexpected or any("lm_head" not in name for name in missing):
         raise Inapplicable("its experts are stored one by one")
@@ -93,13 +94,8 @@ def built_model(network: Network, weights: Weights) -> Any:
 
 
 @cache
-def _empty_of(folder: str) -> Any:
+def _config_of(folder: str) -> Any:
     return transformers.AutoConfig.from_pretrained(folder)
-
-
-def _empty(network: Network) -> Any:
-    config = _empty_of(str(network.folder))
-    return transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").float()
 
 
 def with_inputs(patient: Patient, scheme: Mapping[str, Any], change: Change | None = None) -> Patient:
@@ -110,7 +106,8 @@ def with_inputs(patient: Patient, scheme: Mapping[str, Any], change: Change | No
         scheme: Of compressed-tensors.
         change: Makes scales wrong; of NVFP4 it gets the inverse of what is stored.
     """
-    groups = {"group_0": {"targets": ["Linear"], "weights": _own_weights(patient), "input_activations": dict(scheme)}}
+    weights = weights_settings(next(iter(patient.plan.values())))
+    groups = {"group_0": {"targets": ["Linear"], "weights": weights, "input_activations": dict(scheme)}}
     found = patient.replaced(config={**patient.config, "quantization_config": _joined(patient, config_groups=groups)})
     if scheme["dynamic"] is True:
         return found
@@ -121,10 +118,10 @@ def with_inputs(patient: Patient, scheme: Mapping[str, Any], change: Change | No
     if change is not None:
         scales = {name: change(name, scale) for name, scale in scales.items()}
     if is_nvfp4:
-        stored = _stored({f"{name}.input_global_scale": 1 / scale for name, scale in scales.items()})
+        scales = {f"{name}.input_global_scale": 1 / scale for name, scale in scales.items()}
     else:
-        stored = _stored({f"{name}.input_scale": scale for name, scale in scales.items()})
-    return found.then(lambda tensors: {**tensors, **stored})
+        scales = {f"{name}.input_scale": scale for name, scale in scales.items()}
+    return found.then(lambda tensors: {**tensors, **_stored(scales)})
 
 
 def with_cache(patient: Patient, scheme: Mapping[str, Any], change: Change | None = None) -> Patient:
@@ -147,10 +144,6 @@ def _stored(scales: Mapping[str, float]) -> Tensors:
 
 def _joined(patient: Patient, **changes: Any) -> dict[str, Any]:
     return {**patient.config.get("quantization_config", {}), **changes}
-
-
-def _own_weights(patient: Patient) -> dict[str, Any]:
-    return weights_settings(next(iter(patient.plan.values())))
 
 
 def with_massive_tokens(patient: Patient, factor: float) -> Weights:

@@ -3,14 +3,16 @@
 import json
 import shutil
 import tempfile
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from zoo.protocol.row import Cause, Said
+from zoo.protocol.scores import place
 
 import quantmedic
 from quantmedic.collectors.from_language_model.checkpoint_case import with_language
+from quantmedic.collectors.measure.checkpoints import TextRun
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.errors import QuantmedicError
 
@@ -19,31 +21,6 @@ from .networks import Network
 from .texts import drawn_texts, held_out_bytes
 
 TEXTS, LENGTH = 16, 96
-_SEVERE = ("medium", "high")
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What quantmedic said.
-
-    Attributes:
-        causes: Name and severity, best first.
-        verdict: Of the diagnosis; empty where there is none.
-        error: Why there is none.
-    """
-
-    causes: Sequence[tuple[str, str]] = ()
-    verdict: str = ""
-    error: str = ""
-
-    @property
-    def names(self) -> list[str]:
-        return [name for name, _ in self.causes]
-
-    @property
-    def alarms(self) -> list[str]:
-        """Causes of medium or high severity."""
-        return [name for name, severity in self.causes if severity in _SEVERE]
 
 
 @dataclass(frozen=True)
@@ -59,13 +36,13 @@ class Result:
     """
 
     spec: Spec
-    plain: Answer
-    told: Answer
+    plain: Said
+    told: Said
     growth: float | None = None
     divergence: float | None = None
 
     @property
-    def answers(self) -> tuple[Answer, Answer]:
+    def answers(self) -> tuple[Said, Said]:
         return self.plain, self.told
 
     @property
@@ -75,14 +52,14 @@ class Result:
             return self.growth is not None and self.growth <= HEALTHY_GROWTH
         return not self.spec.fault.is_felt or self.growth is None or self.growth >= FELT_GROWTH
 
-    def place(self, answer: Answer) -> int | None:
+    def place(self, answer: Said) -> int | None:
         """Place of the first right cause, from 1."""
         fault = self.spec.fault
         if fault is None:
             return None
         if answer.error:
             return 1 if fault.error and fault.error in answer.error else None
-        return next((k for k, name in enumerate(answer.names, 1) if name in fault.expected), None)
+        return place(fault.expected, answer.names)
 
 
 @dataclass
@@ -125,7 +102,7 @@ class Asker:
             errors = dict.fromkeys(errors, str(error))
         else:
             try:
-                told = with_language(plain, paths, texts, threads=1)
+                told = with_language(plain, paths, TextRun(texts, threads=1))
                 quantmedic.save_case(told, folder / "cases/told.case")
             except QuantmedicError as error:
                 errors["told"] = str(error)
@@ -133,21 +110,18 @@ class Asker:
 
     def _judged(self, spec: Spec, folder: Path) -> Result:
         errors = json.loads((folder / "told.json").read_text())
-        found: dict[str, Answer] = {}
+        found: dict[str, Said] = {}
         figures: dict[str, float | None] = {}
         for which, error in errors.items():
             if error:
-                found[which] = Answer(error=error)
+                found[which] = Said(error=error)
                 continue
             diagnosis = quantmedic.judge(quantmedic.load_case(folder / f"cases/{which}.case"))
-            found[which] = _answer(diagnosis)
+            causes = tuple(Cause(cause.cause, cause.severity) for cause in diagnosis.causes)
+            found[which] = Said(diagnosis.verdict, causes)
             if which == "told":
                 figures = _figures(diagnosis)
         return Result(spec, found["plain"], found["told"], **figures)
-
-
-def _answer(diagnosis: Diagnosis) -> Answer:
-    return Answer([(cause.cause, cause.severity) for cause in diagnosis.causes], diagnosis.verdict)
 
 
 def _figures(diagnosis: Diagnosis) -> dict[str, float | None]:

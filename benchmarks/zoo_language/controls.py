@@ -11,9 +11,9 @@ from .gptq import gptq_codes, input_powers
 from .networks import Values
 from .patient import Patient
 from .registry import CONTROLS, control
-from .roles import BEFORE_SUMS, block_of, blocks, expert_of, last, norms
+from .roles import BEFORE_SUMS, BLOCKS, block_of, expert_of, last
 from .schemes import Codes, Scheme
-from .surgery import Inapplicable, amplifiable, move_gains, require, rows_times
+from .surgery import Inapplicable, require
 
 _SCHEMES = {
     "int8": Scheme("int8", 8, 0),
@@ -109,10 +109,9 @@ def smoothed_awq(patient: Patient) -> Patient:
 @control("rows-of-up-smoothed")
 def rows_of_up_smoothed(patient: Patient) -> Patient:
     """What AWQ does to v and up: their rows are divided, the columns behind them multiplied."""
-    sources: dict[str, Values] = dict(patient.floats)
-    for layer in amplifiable(patient.layers):
-        rows = len(sources[f"{layer}.weight"])
-        sources = rows_times(sources, layer, np.exp(patient.random(layer).normal(0, 0.4, rows)).astype(np.float32))
+    sources = patient.multiply_rows(
+        lambda layer, rows: np.exp(patient.random(layer).normal(0, 0.4, rows)).astype(np.float32)
+    )
     return patient.with_scheme(Scheme("awq", 4, 32, symmetric=False)).replaced(sources=sources)
 
 
@@ -127,7 +126,7 @@ def head_and_table_at_eight_bits(patient: Patient) -> Patient:
 def mixed(patient: Patient) -> Patient:
     """The first and the last block have 8 bits, the others 4."""
     found = patient.with_scheme(_FOUR)
-    ends = [name for name in found.layers if block_of(name) in (blocks()[0], blocks()[-1])]
+    ends = [name for name in found.layers if block_of(name) in (BLOCKS[0], BLOCKS[-1])]
     return found.replaced(plan={**found.plan, **dict.fromkeys(ends, _EIGHT)})
 
 
@@ -151,21 +150,15 @@ def cache_with_scales(patient: Patient) -> Patient:
 @control("outlier-rows")
 def outlier_rows(patient: Patient) -> Patient:
     """Some rows are 16 times as large, and have a scale of their own."""
-    floats = dict(patient.floats)
-    for layer in amplifiable(patient.layers):
-        floats = rows_times(floats, layer, patient.drawn_factors(layer, len(floats[f"{layer}.weight"]), 4, 16))
-    return patient.with_floats(floats).with_scheme(Scheme("int8", 8, 0))
+    loud = patient.multiply_rows(lambda layer, rows: patient.drawn_factors(layer, rows, 4, 16))
+    return patient.with_floats(loud).with_scheme(Scheme("int8", 8, 0))
 
 
 @control("loud-channels")
 def loud_channels(patient: Patient) -> Patient:
     """Norms that are 8 times as large in some channels, in 8 bits."""
-    floats: dict[str, Values] = dict(patient.floats)
-    for block in blocks():
-        for norm in norms(patient.network, block):
-            factors = patient.drawn_factors(norm.name, len(floats[norm.name]), 4, 8)
-            floats = move_gains(patient.network, floats, norm, factors)
-    return patient.with_floats(floats).with_scheme(Scheme("packed", 8, 32))
+    loud = patient.move_gains(lambda norm, count: patient.drawn_factors(norm, count, 4, 8))
+    return patient.with_floats(loud).with_scheme(Scheme("packed", 8, 32))
 
 
 def _register_llama_cpp(kind: str) -> None:

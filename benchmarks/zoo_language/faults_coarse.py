@@ -2,12 +2,11 @@
 
 from dataclasses import replace
 
-from .networks import Values
-from .patient import Patient
+from .patient import Factors, Patient
 from .registry import fault
-from .roles import BEFORE_SUMS, blocks, norms, of_block, routers
+from .roles import BEFORE_SUMS, of_block, routers
 from .schemes import Scheme
-from .surgery import Inapplicable, amplifiable, move_gains, require, rows_times
+from .surgery import Inapplicable, require
 
 _FOUR, _PACKED = ("gptq-4", "packed-4"), ("packed-8", "packed-4")
 _TABLE, _HEAD = "model.embed_tokens", "lm_head"
@@ -67,10 +66,7 @@ def _with_outside(patient: Patient, name: str) -> Patient:
 @fault("one-scale-for-all-rows", "coarse", "channel-range-imbalance", bases=("int8",))
 def one_scale_for_all_rows(patient: Patient) -> Patient:
     """Some rows of v and up are 256 times as large, and one scale serves all rows."""
-    floats = dict(patient.floats)
-    for layer in amplifiable(patient.layers):
-        floats = rows_times(floats, layer, _some(patient, layer, len(floats[f"{layer}.weight"]), 0.05, 256.0))
-    ill = patient.with_floats(floats)
+    ill = patient.with_floats(patient.multiply_rows(_some(patient, 0.05, 256.0)))
     return ill.with_layers(ill.layers, is_per_tensor=True)
 
 
@@ -87,12 +83,7 @@ def quiet_columns(patient: Patient) -> Patient:
 
 
 def _with_gains(patient: Patient, share: float, gain: float) -> Patient:
-    floats = dict(patient.floats)
-    for block in blocks():
-        for norm in norms(patient.network, block):
-            factors = _some(patient, norm.name, len(floats[norm.name]), share, gain)
-            floats = move_gains(patient.network, floats, norm, factors)
-    ill = patient.with_floats(floats)
+    ill = patient.with_floats(patient.move_gains(_some(patient, share, gain)))
     return ill.with_layers(ill.layers, size=128)
 
 
@@ -117,6 +108,6 @@ def router_at_two_bits(patient: Patient) -> Patient:
     return patient.replaced(plan={**patient.plan, **dict.fromkeys(found, scheme)})
 
 
-def _some(patient: Patient, what: str, count: int, share: float, value: float) -> Values:
+def _some(patient: Patient, share: float, value: float) -> Factors:
     """A factor for a share of the channels, 1 for the others."""
-    return patient.drawn_factors(what, count, max(int(share * count), 1), value)
+    return lambda name, count: patient.drawn_factors(name, count, max(int(share * count), 1), value)

@@ -7,7 +7,7 @@ import numpy as np
 from .declaring import weights_settings
 from .patient import Patient
 from .registry import fault
-from .roles import BEFORE_SUMS, block_of, blocks, last, of_block
+from .roles import BEFORE_SUMS, BLOCKS, block_of, last, of_block
 from .schemes import Tensors, made
 from .surgery import Inapplicable
 
@@ -47,7 +47,7 @@ def with_cache_scales(patient: Patient, without: int | None = None) -> Patient:
 
     def store(tensors: Tensors) -> Tensors:
         found = dict(tensors)
-        for block in blocks():
+        for block in BLOCKS:
             for part in ("k", "v"):
                 if (part, block) != ("k", without):
                     name = f"model.layers.{block}.self_attn.{part}_scale"

@@ -3,9 +3,9 @@
 import numpy as np
 
 from .networks import Values
-from .patient import Patient
+from .patient import Factors, Patient
 from .registry import fault
-from .roles import Norm, blocks, norms
+from .roles import BLOCKS, Norm, norms
 from .surgery import Inapplicable, move_gains, norm_times, rows_times
 
 _SMOOTHED = ("gptq-8", "awq-4", "packed-8", "int8")
@@ -31,12 +31,10 @@ def offset_forgotten(patient: Patient) -> Patient:
     """Norms that compute 1 + w were divided as if they computed w."""
     if not patient.network.architecture.has_offset_norms:
         raise Inapplicable("its norms have no offset")
-    sources: dict[str, Values] = dict(patient.floats)
-    for block in blocks():
-        for norm in norms(patient.network, block):
-            factors = _gains(patient, norm)
-            sources = move_gains(patient.network, sources, norm, factors)
-            sources[norm.name] = patient.floats[norm.name] * factors
+    gains = _gains(patient)
+    sources = dict(patient.move_gains(gains))
+    for norm in (norm.name for block in BLOCKS for norm in norms(patient.network, block)):
+        sources[norm] = patient.floats[norm] * gains(norm, len(patient.floats[norm]))
     return patient.replaced(sources=sources)
 
 
@@ -70,19 +68,15 @@ def norm_in_another_order(patient: Patient) -> Patient:
 def _drawn(patient: Patient) -> tuple[Norm, Values]:
     found = norms(patient.network, patient.drawn_block())
     norm = found[int(patient.random("norm").integers(len(found)))]
-    return norm, _gains(patient, norm)
+    return norm, _gains(patient)(norm.name, len(patient.floats[norm.name]))
 
 
-def _gains(patient: Patient, norm: Norm) -> Values:
-    """What a norm is multiplied by: AWQ's gains spread about so far."""
-    count = len(patient.floats[norm.name])
-    return np.exp(patient.random(norm.name).normal(0, 0.7, count)).astype(np.float32)
+def _gains(patient: Patient) -> Factors:
+    """What norms are multiplied by: AWQ's gains spread about so far."""
+    return lambda name, count: np.exp(patient.random(name).normal(0, 0.7, count)).astype(np.float32)
 
 
 def smoothed(patient: Patient) -> Patient:
     """Gains in all weights behind norms, which divide by them: what AWQ and SmoothQuant do."""
-    sources: dict[str, Values] = dict(patient.floats)
-    for block in blocks():
-        for norm in norms(patient.network, block):
-            sources = move_gains(patient.network, sources, norm, np.sqrt(_gains(patient, norm)))
-    return patient.replaced(sources=sources)
+    gains = _gains(patient)
+    return patient.replaced(sources=patient.move_gains(lambda name, count: np.sqrt(gains(name, count))))

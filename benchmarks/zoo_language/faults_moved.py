@@ -8,7 +8,7 @@ import numpy as np
 from .networks import Values
 from .patient import Patient
 from .registry import fault
-from .roles import BEFORE_SUMS, GATES, blocks, expert_of, last, of_block
+from .roles import BEFORE_SUMS, BLOCKS, GATES, expert_of, last, of_block
 from .schemes import Codes
 from .surgery import Inapplicable, require, twin_of
 
@@ -16,7 +16,7 @@ from .surgery import Inapplicable, require, twin_of
 @fault("blocks-exchanged", "moved", "exchanged-weights", also=("foreign-weights",))
 def blocks_exchanged(patient: Patient) -> Patient:
     """Two blocks in a row have each other's matrices."""
-    first = int(patient.random("block").choice(list(blocks())[:-1]))
+    first = int(patient.random("block").choice(list(BLOCKS)[:-1]))
     names = of_block(patient.layers, first)
     return _exchanged(patient, [(name, name.replace(f"layers.{first}.", f"layers.{first + 1}.")) for name in names])
 

@@ -23,9 +23,8 @@ from .faults_codes import with_shared_scales
 from .networks import Weights
 from .patient import Patient
 from .registry import CONTROLS, Apply, fault
-from .roles import block_of, blocks, norms
+from .roles import block_of
 from .schemes import Scheme
-from .surgery import move_gains
 
 _INT8, _FLOAT8, _NVFP4 = Scheme("int8", 8, 0), Scheme("float8", 8, 0), Scheme("nvfp4", 4, 16)
 _EITHER = ("int8", "packed-8")
@@ -61,11 +60,7 @@ def in_one_block(salt: str, ending: str, change: Callable[[float], float]) -> Wr
 
 def with_loud_channels(patient: Patient) -> Weights:
     """Norms that are 128 times as large in three channels, and the columns behind them smaller."""
-    floats = dict(patient.floats)
-    for norm in (norm for block in blocks() for norm in norms(patient.network, block)):
-        factors = patient.drawn_factors(norm.name, len(floats[norm.name]), 3, 128.0)
-        floats = move_gains(patient.network, floats, norm, factors)
-    return floats
+    return patient.move_gains(lambda norm, count: patient.drawn_factors(norm, count, 3, 128.0))
 
 
 #: Of each fault, the cause that is right, the schemes of its weights, and what is done.

@@ -11,11 +11,14 @@ import numpy as np
 from .declaring import quantization_config
 from .llama_cpp import write_llama_cpp
 from .networks import Network, Values, Weights
-from .roles import block_of, blocks, last, left_in_float, linears
+from .roles import BLOCKS, block_of, last, left_in_float, linears, norms
 from .schemes import Codes, Damage, Scheme, Tensors, made, stored_layer
+from .surgery import amplifiable, move_gains, rows_times
 
 #: Changes what the quantized checkpoint stores.
 After = Callable[[Tensors], Tensors]
+#: From the name of a norm or a layer, and how many channels it has, to the factor of each.
+Factors = Callable[[str, int], Values]
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,24 @@ class Patient:
         """The same plan for other float weights."""
         return replace(float_patient(self.network, self.seed, floats), plan=self.plan)
 
+    def move_gains(self, factors: Factors) -> Weights:
+        """The float weights with all norms multiplied, and the columns behind them divided."""
+        found = self.floats
+        for norm in (norm for block in BLOCKS for norm in norms(self.network, block)):
+            found = move_gains(self.network, found, norm, factors(norm.name, len(found[norm.name])))
+        return found
+
+    def multiply_rows(self, factors: Factors) -> Weights:
+        """The float weights with all rows of v and up multiplied, and the columns behind them divided.
+
+        Raises:
+            Inapplicable: They are parts of other layers.
+        """
+        found = self.floats
+        for layer in amplifiable(self.layers):
+            found = rows_times(found, layer, factors(layer, len(found[f"{layer}.weight"])))
+        return found
+
     def drawn_factors(self, what: str, count: int, number: int, value: float) -> Values:
         """A factor for so many channels, 1 for the others."""
         factors = np.ones(count, np.float32)
@@ -89,7 +110,7 @@ class Patient:
         return factors
 
     def drawn_block(self, salt: str = "block") -> int:
-        return int(self.random(salt).choice(list(blocks())))
+        return int(self.random(salt).choice(list(BLOCKS)))
 
     def drawn_layer(self, *kinds: str, inner: bool = False) -> str:
         """A layer of some kinds, by the last part of their names; ``inner`` leaves the first block out."""

@@ -14,6 +14,7 @@ QUERIES, KEYS, VALUES, OUTPUT = "q_proj", "k_proj", "v_proj", "o_proj"
 GATES, UPS, DOWNS = ("gate_proj", "w1"), ("up_proj", "w3"), ("down_proj", "w2")
 #: Layers whose outputs are added to what they started from.
 BEFORE_SUMS = (OUTPUT, *DOWNS)
+BLOCKS = range(LAYERS)
 _IN_FRONT = frozenset((QUERIES, KEYS, VALUES, "qkv_proj"))
 _OF_MLP = frozenset((*GATES, *UPS, "gate_up_proj", "gate"))
 
@@ -78,7 +79,3 @@ def norms(network: Network, block: int) -> list[Norm]:
         Norm(f"{prefix}{norm}.weight", tuple(name for name in names if last(name) in readers))
         for norm, readers in found.items()
     ]
-
-
-def blocks() -> range:
-    return range(LAYERS)

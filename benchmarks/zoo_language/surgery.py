@@ -9,10 +9,6 @@ from .networks import HEADS, KV_HEADS, Network, Values, Weights
 from .roles import GATES, OUTPUT, UPS, Norm, last
 
 
-def changed(weights: Weights, **values: Values) -> dict[str, Values]:
-    return {**weights, **values}
-
-
 def norm_times(network: Network, weight: Values, factors: Values) -> Values:
     """A norm whose outputs are multiplied."""
     if network.architecture.has_offset_norms:

@@ -1,16 +1,13 @@
 """How good the answers are, as a table: first and third places, and false alarms, with intervals of Wilson."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from zoo.protocol.scores import Share
 
-from .asking import Answer, Result
+from .asking import Result
 
-#: Answers without and with texts.
-_ASKED: tuple[tuple[str, Callable[[Result], Answer]], ...] = (
-    ("without texts", lambda result: result.plain),
-    ("with texts", lambda result: result.told),
-)
+#: How the answers of a result were asked for.
+_ASKED = ("without texts", "with texts")
 
 
 def render(results: Sequence[Result]) -> str:
@@ -38,8 +35,8 @@ def _faults_table(faults: Sequence[Result]) -> str:
 
 def _faults_row(title: str, results: Sequence[Result], *, is_short: bool = False) -> str:
     cells = []
-    for _, answer in _ASKED:
-        places = [result.place(answer(result)) for result in results]
+    for i in range(len(_ASKED)):
+        places = [result.place(result.answers[i]) for result in results]
         for most in (1, 3):
             share = Share(sum(place is not None and place <= most for place in places), len(places))
             cells.append(f"{share.part}" if is_short else with_interval(share))
@@ -52,7 +49,8 @@ def _controls_table(controls: Sequence[Result]) -> str:
     for name in dict.fromkeys(result.spec.architecture.name for result in controls):
         groups[f"network {name}"] = [r for r in controls if r.spec.architecture.name == name]
     for title, own in groups.items():
-        cells = [with_interval(Share(sum(bool(answer(r).alarms) for r in own), len(own))) for _, answer in _ASKED]
+        alarms = [sum(bool(r.answers[i].serious) for r in own) for i in range(len(_ASKED))]
+        cells = [with_interval(Share(count, len(own))) for count in alarms]
         rows.append(f"| {title} | {len(own)} | {' | '.join(cells)} |")
     return "\n".join(rows)
 
@@ -68,7 +66,7 @@ def with_interval(share: Share) -> str:
 def _left_out(results: Sequence[Result]) -> str:
     mild = [result for result in results if not result.counts and result.spec.fault is not None]
     others = [result for result in results if not result.counts and result.spec.fault is None]
-    alarms = sum(any(not _is_right(result, name) for name in result.told.alarms) for result in mild)
+    alarms = sum(any(not _is_right(result, cause.name) for cause in result.told.serious) for result in mild)
     return (
         f"not counted: {len(mild)} faults that the perplexity hardly feels ({alarms} with a false alarm), "
         f"{len(others)} controls that cost more than is healthy\n  "
@@ -91,13 +89,13 @@ def render_misses(results: Iterable[Result]) -> str:
     for result in results:
         if not result.counts:
             continue
-        for title, answer in _ASKED:
-            own = answer(result)
+        for title, own in zip(_ASKED, result.answers, strict=True):
             if result.spec.fault is None:
-                if own.alarms or own.error:
-                    rows.append(f"ALARM  {result.spec.name}, {title}: {', '.join(own.alarms)}{own.error}")
+                if own.serious or own.error:
+                    alarms = ", ".join(cause.name for cause in own.serious)
+                    rows.append(f"ALARM  {result.spec.name}, {title}: {alarms}{own.error}")
             elif result.place(own) != 1:
-                said = ", ".join(f"{name} ({severity})" for name, severity in own.causes[:4]) or own.error or "nothing"
+                said = ", ".join(f"{c.name} ({c.severity})" for c in own.causes[:4]) or own.error or "nothing"
                 wanted = " or ".join(result.spec.fault.expected)
                 rows.append(
                     f"MISS   {result.spec.name}, {title} [{own.verdict}, {_percent(result.growth)}]: {said}; "

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from quantmedic.collectors.from_checkpoint.layers.output_gains import ChannelGains
 from quantmedic.collectors.from_checkpoint.layers.weight_slices import slices
-from quantmedic.collectors.from_checkpoint.packed.packed_layer import PackedLayer
 from quantmedic.collectors.from_checkpoint.safetensors_file import Checkpoint, Stored
+from quantmedic.collectors.from_checkpoint.weight_values import Opened
 from quantmedic.engine.case.facts import WeightFacts
 
 #: Rounding to bfloat16 changes a number by at most this share of it; float16 loses what is smaller than its least step.
@@ -22,8 +22,6 @@ class Pair:
     """Both checkpoints, and what comparing them has found.
 
     Attributes:
-        layers: Quantized layers that can be read, by name.
-        refused: Why others cannot be read, by name.
         names: Names in the quantized checkpoint by the name in the float one.
         missing: Float tensors without a counterpart.
         mismatched: Tensors that cannot be compared, and why.
@@ -33,9 +31,7 @@ class Pair:
     """
 
     floats: Checkpoint
-    quantized: Checkpoint
-    layers: dict[str, PackedLayer]
-    refused: Mapping[str, str]
+    quantized: Opened
     names: Mapping[str, str]
     notices: list[str]
     missing: list[str] = field(default_factory=list)

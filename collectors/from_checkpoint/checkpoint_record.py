@@ -129,7 +129,7 @@ def _marks_of_checkpoint(pair: Pair) -> tuple[str, ...]:
     """What tells the tool that wrote the checkpoint: its configuration first, then how layers are stored."""
     method = pair.quantized.settings.get("quant_method")
     declared = [f"quant_method {method}"] if isinstance(method, str) else []
-    return tuple(dict.fromkeys([*declared, *(f"weights {layer.format}" for layer in pair.layers.values())]))
+    return tuple(dict.fromkeys([*declared, *(f"weights {layer.format}" for layer in pair.quantized.layers.values())]))
 
 
 def _is_rightly_float(weight: WeightFacts) -> bool:
@@ -140,23 +140,22 @@ def _is_rightly_float(weight: WeightFacts) -> bool:
 def _is_unchanged(operators: tuple[OperatorRecord, ...], pair: Pair) -> bool:
     """Nothing is quantized and nothing differs: both are one checkpoint."""
     quantized = any(op.weight.quantizer.bits is not None or op.weight.rounding.mse is not None for op in operators)
-    different = [*pair.altered, *pair.missing, *pair.mismatched, *pair.layers]
+    different = [*pair.altered, *pair.missing, *pair.mismatched, *pair.quantized.layers]
     return not quantized and not different and pair.floats.fingerprint() == pair.quantized.fingerprint()
 
 
 def _weight_formats(weights: Sequence[WeightFacts]) -> list[str]:
     """Each once; a layer with one group has the format of those with several of its size."""
-    found = {(each.format, each.quantizer.bits, each.group_size, _is_in_groups(each)): None for each in weights}
+    found = {
+        (each.format, each.quantizer.bits, each.group_size, each.quantizer.granularity == "per_block"): None
+        for each in weights
+    }
     grouped = {each[:3] for each in found if each[3]}
     return [
         f"{name} {bits}-bit{f' in groups of {size}' if in_groups else ''}"
         for name, bits, size, in_groups in found
         if in_groups or (name, bits, size) not in grouped
     ]
-
-
-def _is_in_groups(weight: WeightFacts) -> bool:
-    return weight.quantizer.granularity == "per_block"
 
 
 def _checkpoint_notices(pair: Pair, changes: GainChanges) -> list[str]:

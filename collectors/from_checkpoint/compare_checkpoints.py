@@ -16,7 +16,7 @@ from quantmedic.collectors.data.progress import Progress, no_progress
 from quantmedic.collectors.from_checkpoint.checkpoint_name import architecture_of
 from quantmedic.collectors.from_checkpoint.checkpoint_pair import Layer, Pair, differs
 from quantmedic.collectors.from_checkpoint.checkpoint_record import record_of
-from quantmedic.collectors.from_checkpoint.containers import Opened, open_both
+from quantmedic.collectors.from_checkpoint.containers import open_both
 from quantmedic.collectors.from_checkpoint.layers.layer_facts import Measured, measure_packed, measure_values
 from quantmedic.collectors.from_checkpoint.packed.packed_layer import PackedLayer, Settings, UnreadableLayerError
 from quantmedic.collectors.from_checkpoint.packed.packed_weights import belongs
@@ -34,7 +34,7 @@ from quantmedic.collectors.from_checkpoint.tensor_roles import (
     is_router_of_experts,
     role_of,
 )
-from quantmedic.collectors.from_checkpoint.weight_values import match_names
+from quantmedic.collectors.from_checkpoint.weight_values import Opened, match_names
 from quantmedic.collectors.measure.checkpoints import CompareTensors, Elsewhere, Found
 from quantmedic.collectors.measure.host import threads_to_use
 from quantmedic.collectors.pair.weight_grids import ALIKE, MIN_STRANGERS, STRANGER_SHARE
@@ -137,22 +137,22 @@ def _group_by_size(names: Sequence[str], floats: Checkpoint) -> list[list[str]]:
     return list(groups.values())
 
 
-def _pair_of(opened_floats: Opened, opened_quantized: Opened) -> Pair:
-    (floats, packed_floats, refused_floats), (quantized, layers, refused) = opened_floats, opened_quantized
+def _pair_of(floats: Opened, quantized: Opened) -> Pair:
     codes = [t.name for t in floats.tensors.values() if t.dtype in EIGHT_BIT_FLOATS or _is_code(t)]
-    codes += [f"{name}.weight" for name in (*packed_floats, *refused_floats) if f"{name}.weight" in floats.tensors]
+    codes += [name for name in floats.names_of_codes if name in floats.tensors]
     if codes:
         raise ModelError(
             "the float checkpoint is quantized itself",
             where=[str(floats.path), f"tensor  {codes[0]}  {floats.tensors[codes[0]].dtype}"],
             help="give the float checkpoint first, then the quantized one; they may be swapped",
         )
-    settings = Settings.of(quantized.settings)
-    names = _names_by_float_name(floats, quantized, {**layers, **refused})
-    notices = _contradictions(layers, settings)
-    pair = Pair(floats, quantized, layers, refused, names, notices, hidden=hidden_size(floats.tensors))
-    pair.mismatched += [f"{name}: {why}" for name, why in refused.items()]
-    return pair
+    # Names in the quantized checkpoint, also those of weights that are codes, by those of the float one.
+    layers = {*quantized.layers, *quantized.refused}
+    own = {name for name in quantized.tensors if not belongs(name, layers)}
+    names = match_names(floats.tensors, own.union(quantized.names_of_codes))
+    notices = _contradictions(quantized.layers, Settings.of(quantized.settings))
+    mismatched = [f"{name}: {why}" for name, why in quantized.refused.items()]
+    return Pair(floats, quantized, names, notices, mismatched=mismatched, hidden=hidden_size(floats.tensors))
 
 
 def _is_code(tensor: Stored) -> bool:
@@ -173,14 +173,6 @@ def _contradictions(layers: Mapping[str, PackedLayer], settings: Settings) -> li
     return found
 
 
-def _names_by_float_name(floats: Checkpoint, quantized: Checkpoint, layers: Iterable[str]) -> dict[str, str]:
-    """Names in the quantized checkpoint by the name that they have in the float one: ``….weight`` also for codes."""
-    layers = set(layers)
-    own = {name for name in quantized.tensors if not belongs(name, layers)}
-    own |= {f"{base}.weight" if base else "weight" for base in layers}
-    return match_names(floats.tensors, own)
-
-
 def _compare_tensor(name: str, pair: Pair, workers: ThreadPoolExecutor) -> list[Layer]:
     """The layer that one float tensor is the weight of, if it is one; what else is found goes into the pair."""
     tensor, other = pair.floats.tensors[name], pair.names.get(name)
@@ -188,12 +180,11 @@ def _compare_tensor(name: str, pair: Pair, workers: ThreadPoolExecutor) -> list[
         if not _is_spared(name, pair):
             pair.missing.append(name)
         return []
-    base = other.removesuffix("weight").removesuffix(".")
-    if base in pair.refused and other.endswith("weight"):
+    layer = pair.quantized.layer_of(other)
+    if isinstance(layer, str):
         return []
-    layer = pair.layers.get(base) if other.endswith("weight") else None
     if layer is not None:
-        return _compare_codes(name, tensor, layer, pair, workers)
+        return _compare_codes(name, other, layer, pair, workers)
     twin = pair.quantized.tensors[other]
     if not tensor.is_float or not twin.is_float:
         return []
@@ -203,10 +194,9 @@ def _compare_tensor(name: str, pair: Pair, workers: ThreadPoolExecutor) -> list[
     return _compare_numbers(name, tensor, twin, pair, workers)
 
 
-def _compare_codes(
-    name: str, tensor: Stored, layer: PackedLayer, pair: Pair, workers: ThreadPoolExecutor
-) -> list[Layer]:
-    source = _float_source(tensor, layer, pair.floats)
+def _compare_codes(name: str, other: str, layer: PackedLayer, pair: Pair, workers: ThreadPoolExecutor) -> list[Layer]:
+    tensor = pair.floats.tensors[name]
+    source = _float_source(tensor, other, layer, pair.floats)
     if source is None:
         pair.mismatched.append(f"{name}: {list(tensor.shape)} in float, {list(layer.shape)} as {layer.format}")
         return []
@@ -215,7 +205,7 @@ def _compare_codes(
     except UnreadableLayerError as why:
         pair.mismatched.append(f"{name}: {why}")
         return []
-    return [_layer_of(name, f"{layer.name}.weight".lstrip("."), measured, pair)]
+    return [_layer_of(name, layer.own_name or other, measured, pair)]
 
 
 def _compare_numbers(name: str, tensor: Stored, twin: Stored, pair: Pair, workers: ThreadPoolExecutor) -> list[Layer]:
@@ -232,7 +222,7 @@ def _compare_numbers(name: str, tensor: Stored, twin: Stored, pair: Pair, worker
         return []
     shape = (tensor.shape[0], math.prod(tensor.shape[1:]))
     measured = measure_values(_rows_of(tensor), _rows_of(twin), shape, workers)
-    if measured.facts.quantizer.bits is None and pair.layers:
+    if measured.facts.quantizer.bits is None and pair.quantized.layers:
         # Where other layers have codes, real numbers that changed were not quantized.
         if not _is_rescaled(measured):
             pair.altered.append(name)
@@ -256,14 +246,16 @@ def _layer_of(name: str, quantized_name: str, measured: Measured, pair: Pair) ->
     return Layer(name, quantized_name, facts, len(measured.gains.columns) or math.prod(shape[1:]), measured.gains)
 
 
-def _float_source(tensor: Stored, layer: PackedLayer, floats: Checkpoint) -> Callable[[slice], Values] | None:
+def _float_source(
+    tensor: Stored, other: str, layer: PackedLayer, floats: Checkpoint
+) -> Callable[[slice], Values] | None:
     """Float weights as ``[outputs, inputs]``; None where the shapes do not fit."""
     if not tensor.is_float or len(tensor.shape) < 2:
         return None
     flat = (tensor.shape[0], math.prod(tensor.shape[1:]))
     turned = (flat[1], flat[0])
-    name = layer.name.rpartition(".")[2]
-    is_conv1d = architecture_of(floats.config) in _CONV1D_MODELS and name in _CONV1D_LAYERS
+    part = other.removesuffix(".weight").rpartition(".")[2]
+    is_conv1d = architecture_of(floats.config) in _CONV1D_MODELS and part in _CONV1D_LAYERS
     if flat == layer.shape and not ((is_conv1d or layer.is_turned) and flat == turned):
         return _rows_of(tensor)
     if turned == layer.shape and len(tensor.shape) == 2:

@@ -10,20 +10,18 @@ from dataclasses import replace
 from pathlib import Path
 
 from quantmedic.collectors.from_checkpoint.gguf.checkpoint import is_gguf, open_gguf
-from quantmedic.collectors.from_checkpoint.packed.packed_layer import PackedLayer, Settings
+from quantmedic.collectors.from_checkpoint.packed.packed_layer import Settings
 from quantmedic.collectors.from_checkpoint.packed.packed_weights import packed_layers
 from quantmedic.collectors.from_checkpoint.packed.small_floats import small_float_layer
 from quantmedic.collectors.from_checkpoint.safetensors_file import (
     INDEX_ENDING,
     SAFETENSORS,
-    Checkpoint,
     Stored,
     open_checkpoint,
 )
+from quantmedic.collectors.from_checkpoint.weight_values import Opened
 from quantmedic.engine.errors import ModelError
 
-#: A checkpoint, its quantized layers by name, and why others cannot be read.
-Opened = tuple[Checkpoint, dict[str, PackedLayer], dict[str, str]]
 _BLOCKS, _SCALES = "_blocks", "_scales"
 _BYTES, _LENGTH = 16, 32
 _MAX_EXPERTS = 4096
@@ -42,9 +40,8 @@ def open_both(float_path: Path, quantized_path: Path) -> tuple[Opened, Opened]:
             help="give the float weights as safetensors",
         )
     floats = _open_container(float_path)
-    quantized = _open_container(quantized_path, None if is_gguf(float_path) else floats[0].tensors)
-    whole, packed, experts = with_single_experts(floats[0], quantized[0])
-    return (whole, *floats[1:]), (packed, {**quantized[1], **experts}, quantized[2])
+    quantized = _open_container(quantized_path, None if is_gguf(float_path) else floats.tensors)
+    return with_single_experts(floats, quantized)
 
 
 def _open_container(path: Path, floats: Collection[str] | None = None) -> Opened:
@@ -52,7 +49,8 @@ def _open_container(path: Path, floats: Collection[str] | None = None) -> Opened
     if is_gguf(path):
         return open_gguf(path, floats)
     checkpoint = open_checkpoint(path)
-    return checkpoint, *packed_layers(checkpoint.tensors, Settings.of(checkpoint.settings))
+    layers, refused = packed_layers(checkpoint.tensors, Settings.of(checkpoint.settings))
+    return Opened(**vars(checkpoint), layers=layers, refused=refused)
 
 
 def is_checkpoint(path: Path) -> bool:
@@ -65,15 +63,13 @@ def framework_of(path: Path) -> str:
     return "gguf" if is_gguf(path) else "safetensors"
 
 
-def with_single_experts(
-    floats: Checkpoint, quantized: Checkpoint
-) -> tuple[Checkpoint, Checkpoint, dict[str, PackedLayer]]:
-    """Both checkpoints with a tensor per expert where the quantized one holds them in blocks, and their layers."""
+def with_single_experts(floats: Opened, quantized: Opened) -> tuple[Opened, Opened]:
+    """Both checkpoints with a tensor per expert where the quantized one holds them in blocks."""
     bases = [*_find_fused(floats.tensors, quantized.tensors)]
     if not bases:
-        return floats, quantized, {}
+        return floats, quantized
     whole, packed = dict(floats.tensors), dict(quantized.tensors)
-    layers: dict[str, PackedLayer] = {}
+    layers = dict(quantized.layers)
     for base in bases:
         blocks, scales, own = packed.pop(f"{base}{_BLOCKS}"), packed.pop(f"{base}{_SCALES}"), whole.pop(base)
         outputs, groups = blocks.shape[1:3]
@@ -85,8 +81,8 @@ def with_single_experts(
             }
             whole[f"{name}.weight"] = _part(own, number, f"{name}.weight", own.shape[1:])
             packed |= {part.name: part for part in parts.values()}
-            layers[name] = replace(small_float_layer(name, parts), is_turned=True)
-    return replace(floats, tensors=whole), replace(quantized, tensors=packed), layers
+            layers[name] = replace(small_float_layer(parts), is_turned=True)
+    return replace(floats, tensors=whole), replace(quantized, tensors=packed, layers=layers)
 
 
 def _find_fused(floats: Mapping[str, Stored], packed: Mapping[str, Stored]) -> Iterator[str]:

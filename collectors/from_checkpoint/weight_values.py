@@ -1,7 +1,7 @@
 """Weights of one checkpoint as numbers, whatever way they are stored: whole tensors or some rows."""
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -25,20 +25,41 @@ def match_names(wanted: Collection[str], own: Iterable[str]) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
+class Opened(Checkpoint):
+    """A checkpoint whose quantized layers are known.
+
+    Attributes:
+        layers: Those whose codes are understood, by name.
+        refused: Why others cannot be read, by name.
+    """
+
+    layers: Mapping[str, PackedLayer] = field(default_factory=dict)
+    refused: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def names_of_codes(self) -> list[str]:
+        """What the weights of all quantized layers are called."""
+        return [f"{base}.weight" if base else "weight" for base in (*self.layers, *self.refused)]
+
+    def layer_of(self, name: str) -> PackedLayer | str | None:
+        """The quantized layer whose weight has this name, or why it cannot be read; None where there is none."""
+        if not name.endswith("weight"):
+            return None
+        base = name.removesuffix("weight").removesuffix(".")
+        return self.refused.get(base) or self.layers.get(base)
+
+
+@dataclass(frozen=True)
 class WeightValues:
     """Tensors of a checkpoint by the names that an architecture gives them.
 
     Attributes:
         checkpoint: Where they are stored.
-        layers: Those that are stored as codes, by the name of their layer.
-        refused: Why others cannot be read.
         names: Names in the checkpoint by those of the architecture.
         others: Prefixes of the names of parts whose tensors are those of another checkpoint, and these.
     """
 
-    checkpoint: Checkpoint
-    layers: Mapping[str, PackedLayer]
-    refused: Mapping[str, str]
+    checkpoint: Opened
     names: Mapping[str, str]
     others: "tuple[tuple[str, ...], WeightValues] | None" = None
 
@@ -62,10 +83,9 @@ class WeightValues:
         own = self.names.get(name)
         if own is None:
             return None
-        base = own.removesuffix("weight").removesuffix(".")
-        if own.endswith("weight") and base in self.refused:
-            raise self._unreadable(own, self.refused[base])
-        layer = self.layers.get(base) if own.endswith("weight") else None
+        layer = self.checkpoint.layer_of(own)
+        if isinstance(layer, str):
+            raise self._unreadable(own, layer)
         stored = self.checkpoint.tensors[own].shape if layer is None else layer.shape
         span = slice(0, shape[0] if shape else 1) if rows is None else rows
         if stored == shape:

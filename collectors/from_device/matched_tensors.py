@@ -9,7 +9,6 @@ from quantmedic.collectors.data.messages import did_you_mean
 from quantmedic.collectors.from_device.dump import OPTION, Dump, DumpedTensor, list_names
 from quantmedic.collectors.measure.device_tensors import NAMES_OPTION
 from quantmedic.collectors.measure.models import Models
-from quantmedic.collectors.pair.tensor_pairs import Pair
 from quantmedic.engine.errors import DataError
 from quantmedic.engine.input_files import read_text
 from quantmedic.engine.reading_limits import YAML_BYTES
@@ -124,7 +123,9 @@ def _aliases(models: Models) -> list[Mapping[str, set[str]]]:
     Only tensors that can be read in both models are there.
     """
     pairs = {pair.root: pair for pair in models.pairs}
-    own = _by_name((name, root) for root, pair in pairs.items() for name in _names_of_pair(pair))
+    own = _by_name(
+        (name, root) for root, pair in pairs.items() for name in {pair.root, pair.twin, pair.tap.tensor} - {""}
+    )
     graph = models.quantized
     copies = _by_name(
         [
@@ -137,10 +138,6 @@ def _aliases(models: Models) -> list[Mapping[str, set[str]]]:
     layers = _by_name((name, root) for op, root in written for name in {op.name, op.node.name} if name)
     exact = [own, copies, layers]
     return [*exact, *(_by_name((_key(n), r) for n, roots in names.items() for r in roots) for names in exact)]
-
-
-def _names_of_pair(pair: Pair) -> set[str]:
-    return {pair.root, pair.twin, pair.tap.tensor} - {""}
 
 
 def _by_name(pairs: Iterable[tuple[str, str]]) -> dict[str, set[str]]:

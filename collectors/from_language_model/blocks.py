@@ -1,8 +1,7 @@
 """Both models run block by block: one block is in memory, and what it hands on lies on disk."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -12,26 +11,21 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from quantmedic.collectors.data.messages import first_line
 from quantmedic.collectors.data.progress import Progress
-from quantmedic.collectors.from_checkpoint.weight_values import WeightValues
+from quantmedic.collectors.from_language_model.network import Calls, Network, call_block
 from quantmedic.collectors.from_language_model.positions import Means, starts_of_bins
-from quantmedic.collectors.from_language_model.rooms import Rooms, States, TrialRooms, let_go
+from quantmedic.collectors.from_language_model.rooms import Rooms, States
 from quantmedic.collectors.from_language_model.routing import Routing
+from quantmedic.collectors.from_language_model.scores import Head, Scores, ScoreSums, score_tokens
 from quantmedic.collectors.from_language_model.simulation import Simulation, Watch, simulate
-from quantmedic.collectors.from_language_model.skeleton import Call, Skeleton, load_weights, recorded_calls
+from quantmedic.collectors.from_language_model.skeleton import Call, Skeleton
 from quantmedic.collectors.from_language_model.source_noise import SourceNoise
-from quantmedic.collectors.from_language_model.tokens import Ids, groups_of, spans_of
+from quantmedic.collectors.from_language_model.tokens import Ids, groups_of
 from quantmedic.engine.case.language_facts import BlockFacts
-from quantmedic.engine.errors import ModelError
 
+#: Tokens that are scored together: of each some numbers are kept until all rows of the output layers were there.
+_TOKENS = 1 << 14
 Values = NDArray[np.float32]
-#: Tokens whose rows of the embedding are in memory at a time.
-_TOKENS_OF_EMBEDDING = 4096
-#: Bytes of what blocks are called with that are kept; a mask of 512 tokens takes 1 MB.
-_KEPT = 1 << 24
-#: Takes rows of the embedding, and a text as places among them; gives what goes into the first block, and the calls.
-_Front = Callable[[torch.Tensor, Ids], tuple[torch.Tensor, Sequence[Call]]]
 Floats = NDArray[np.float64]
 #: Texts on which the part of the noise is measured that a block makes itself: another run of the quantized block.
 OWN_TEXTS = 4
@@ -39,91 +33,71 @@ OWN_TEXTS = 4
 _FOR_MEDIAN = 4096
 
 
-def run_front(skeleton: Skeleton, weights: WeightValues, texts: Sequence[Ids], hidden: Values) -> None:
-    """Leave what goes into the first block in ``hidden``, ``[tokens, width]``.
+@dataclass(frozen=True)
+class Run:
+    """Both models on the same texts.
 
-    Of the embedding, only the rows of the tokens at hand are in memory.
-
-    Raises:
-        ModelError: The checkpoint lacks the embedding or what else stands there.
-    """
-    spans = spans_of(texts)
-    with _front(skeleton, weights) as front:
-        for group in groups_of(texts, _TOKENS_OF_EMBEDDING):
-            used = np.unique(np.concatenate([texts[place] for place in group]))
-            rows = _embedding_rows(skeleton, used, weights).to(skeleton.device)
-            for place in group:
-                first, _ = front(rows, np.searchsorted(used, texts[place]))
-                hidden[spans[place]] = first[0].cpu().numpy()
-                let_go(hidden)
-
-
-class Calls:
-    """What blocks are called with beside hidden states: positions and masks, by the length of the text.
-
-    They are the same for both models, and lie on the device. Those of a few lengths are kept, others made again for
-    each text, so that memory does not grow with the lengths that texts have.
+    Attributes:
+        floats: The float model.
+        quantized: The quantized one, of the same skeleton.
+        texts: Token ids.
+        states: Hidden states of both behind the norm.
+        spans: Where the tokens of each text stand there, of both models.
+        heads: Output layers of both.
+        simulation: What is quantized beside the weights.
     """
 
-    def __init__(self, skeleton: Skeleton, weights: WeightValues) -> None:
-        """``weights``: of what else than the embedding stands in front of the blocks."""
-        self._skeleton, self._weights = skeleton, weights
-        self._kept: dict[int, Sequence[Call]] = {}
-        self._free = _KEPT
+    floats: Network
+    quantized: Network
+    texts: Sequence[Ids]
+    states: States
+    spans: tuple[Sequence[slice], Sequence[slice]]
+    heads: tuple[Head, Head]
+    simulation: Simulation
 
-    def of(self, length: int) -> Sequence[Call]:
-        """What each block is called with for a text of so many tokens."""
-        if length in self._kept:
-            return self._kept[length]
-        with _front(self._skeleton, self._weights) as front:
-            blank = torch.zeros(1, self._skeleton.embedding.weight.shape[1], device=self._skeleton.device)
-            _, calls = front(blank, np.zeros(length, np.int64))
-        size = sum(_sizes_of(calls).values())
-        if size <= self._free:
-            self._free -= size
-            self._kept[length] = calls
-        return calls
+    @property
+    def skeleton(self) -> Skeleton:
+        """The network without weights."""
+        return self.floats.skeleton
 
+    def score(self, heads: tuple[Head, Head] | None = None) -> Scores:
+        """What both models predict of the next tokens, from the states that their blocks have left.
 
-def _sizes_of(value: Any) -> dict[int, int]:
-    """Bytes of tensors by where they lie, for blocks share them."""
-    if isinstance(value, torch.Tensor):
-        storage = value.untyped_storage()
-        return {storage.data_ptr(): storage.nbytes()}
-    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
-    return {place: size for part in parts for place, size in _sizes_of(part).items()}
-
-
-@contextmanager
-def _front(skeleton: Skeleton, weights: WeightValues) -> Iterator[_Front]:
-    empty = skeleton.embedding.weight
-    with ExitStack() as stack:
-        for part in skeleton.front():
-            stack.enter_context(load_weights(part, skeleton.name_of(part), weights, skeleton.device))
-        calls = stack.enter_context(recorded_calls(skeleton))
-        stack.enter_context(torch.inference_mode())
-
-        def run(rows: torch.Tensor, places: Ids) -> tuple[torch.Tensor, Sequence[Call]]:
-            skeleton.embedding.weight = nn.Parameter(rows, requires_grad=False)
-            try:
-                return calls(torch.from_numpy(places)[None].to(skeleton.device))
-            finally:
-                skeleton.embedding.weight = empty
-
-        yield run
+        Args:
+            heads: Other output layers than those of both.
+        """
+        sums = ScoreSums([len(ids) for ids in self.texts])
+        for group in groups_of(self.texts, _TOKENS):
+            texts = [self.texts[place] for place in group]
+            floats, quantized = (_followed_places(spans[group.start : group.stop]) for spans in self.spans)
+            found = score_tokens(
+                (self.states.floats, self.states.quantized),
+                (floats, quantized),
+                np.concatenate([ids[1:] for ids in texts]),
+                heads or self.heads,
+                self.skeleton.head.weight.shape[0],
+                _logit_shape(self.skeleton.model.config),
+                self.skeleton.device,
+            )
+            sums.add(found, [len(ids) for ids in texts])
+        return sums.scores()
 
 
-def _embedding_rows(skeleton: Skeleton, used: Ids, weights: WeightValues) -> torch.Tensor:
-    name = f"{skeleton.name_of(skeleton.embedding)}.weight"
-    shape = tuple(skeleton.embedding.weight.shape)
-    found = weights.load(name, shape, used)
-    if found is None:
-        raise ModelError(
-            "the checkpoint has no embedding of tokens",
-            where=[f"file    {weights.checkpoint.path}", f"tensor  {name}"],
-            help="look whether a shard is missing",
-        )
-    return torch.from_numpy(found)
+def _followed_places(spans: Sequence[slice]) -> NDArray[np.int64]:
+    """Places of the tokens that are followed by another one in their text."""
+    return np.concatenate([np.arange(span.start, span.stop - 1) for span in spans])
+
+
+def _logit_shape(config: Any) -> Callable[[torch.Tensor], torch.Tensor]:
+    """What the architecture does to logits: Gemma bends them, Cohere and Granite scale them."""
+    cap, factor = getattr(config, "final_logit_softcapping", None), getattr(config, "logit_scale", None) or 1.0
+    factor = factor / (getattr(config, "logits_scaling", None) or 1.0)
+
+    def shape(logits: torch.Tensor) -> torch.Tensor:
+        scaled = logits * factor if factor != 1.0 else logits
+        return cap * torch.tanh(scaled / cap) if cap else scaled
+
+    return shape
 
 
 @dataclass(frozen=True)
@@ -147,125 +121,40 @@ class Noises:
         return front / total if 0 < total < math.inf else None
 
 
-def run_blocks(
-    skeleton: Skeleton,
-    sides: tuple[WeightValues, WeightValues],
-    texts: Sequence[Ids],
-    rooms: Rooms,
-    simulation: Simulation,
-    progress: Progress,
-) -> Noises:
+def run_blocks(run: Run, rooms: Rooms, progress: Progress) -> Noises:
     """Run all blocks of both models; what the last of them hands on is left behind the norm, in ``states_behind_norm``.
 
     What went into the quantized block that makes the most noise is kept.
 
     Args:
-        skeleton: The network without weights.
-        sides: WeightValues of the float and of the quantized model.
-        texts: Token ids.
+        run: Both models on the texts.
         rooms: Places for the hidden states; blocks that are finished in their work are not run again.
-        simulation: What is quantized beside the weights.
         progress: Called after every block.
 
     Raises:
-        ModelError: WeightValues are missing or cannot be read, or a block cannot be run.
+        ModelError: Weights are missing or cannot be read, or a block cannot be run.
     """
-    spans, count = spans_of(texts), len(skeleton.layers)
-    starts = starts_of_bins([len(ids) for ids in texts])
-    work, calls = rooms.work, Calls(skeleton, sides[1])
+    blocks, work = _Blocks(run, rooms), rooms.work
+    spans, count = run.spans[0], len(run.skeleton.layers)
     found = [BlockFacts.model_validate(block) for block in work.done.get("blocks", ())]
-    front = work.done["front"] if found else _run_both_fronts(skeleton, sides, texts, rooms, starts)
+    front = work.done["front"] if found else blocks.run_fronts()
     most = -math.inf if rooms.noisiest is None else found[rooms.noisiest].own_noise or 0.0
     for index in range(len(found), count):
-        found.append(_run_block(skeleton, index, sides, spans, rooms, calls, simulation, starts))
+        found.append(blocks.run_block(index))
         if (noise := found[-1].own_noise or 0.0) > most:
             most = noise
             rooms.keep_before(index)
         work.keep(front=front, blocks=[block.model_dump() for block in found])
         progress("blocks", index + 1, count)
     before, behind = rooms.before(count), rooms.behind(count)
-    _run_norm(skeleton, sides[0], spans, before.floats, behind.floats)
-    _run_norm(skeleton, sides[1], spans, before.quantized, behind.quantized)
+    run.floats.run_norm(spans, before.floats, behind.floats)
+    run.quantized.run_norm(spans, before.quantized, behind.quantized)
     return Noises(front, with_shares(found))
-
-
-def _run_both_fronts(
-    skeleton: Skeleton,
-    sides: tuple[WeightValues, WeightValues],
-    texts: Sequence[Ids],
-    rooms: Rooms,
-    starts: tuple[int, ...],
-) -> float | None:
-    """Leave what goes into the first block of both models, and give the mean noise of its tokens."""
-    place, noise = rooms.before(0), Means(starts)
-    for weights, hidden in zip(sides, (place.floats, place.quantized), strict=True):
-        run_front(skeleton, weights, texts, hidden)
-    for span in spans_of(texts):
-        noise.add(noise_of_tokens(place.floats[span], place.quantized[span]))
-        rooms.let_go()
-    return noise.overall
 
 
 def states_behind_norm(skeleton: Skeleton, rooms: Rooms) -> States:
     """Where ``run_blocks`` leaves what comes out of the norm."""
     return rooms.behind(len(skeleton.layers))
-
-
-def run_alone(
-    skeleton: Skeleton,
-    weights: WeightValues,
-    texts: Sequence[Ids],
-    rooms: TrialRooms,
-    simulation: Simulation,
-    progress: Progress,
-    *,
-    first: int = 0,
-) -> None:
-    """Run the quantized model with other weights, or with else quantized; what comes of it is left behind the norm.
-
-    Args:
-        skeleton: The network without weights.
-        weights: Its weights.
-        texts: Token ids of the texts of trials.
-        rooms: Places for the hidden states; what comes out of the norm is left in ``rooms.behind`` the last block.
-        simulation: What is quantized beside the weights.
-        progress: Called after every block.
-        first: The block from which on the run is another one: what goes into it was kept. 0 for all.
-
-    Raises:
-        ModelError: See ``run_blocks``.
-    """
-    spans, count, work = spans_of(texts), len(skeleton.layers), rooms.rooms.work
-    done = max(first, work.done.get("blocks_of_trial", 0))
-    if done == 0:
-        run_front(skeleton, weights, texts, rooms.before(0))
-    calls = Calls(skeleton, weights)
-    for index in range(done, count):
-        layer = skeleton.layers[index]
-        name = skeleton.name_of(layer)
-        is_first = first > 0 and index == first
-        before, places = (rooms.rooms.kept, rooms.spans) if is_first else (rooms.before(index), spans)
-        behind = rooms.behind(index)
-        with load_weights(layer, name, weights, skeleton.device), simulate(layer, name, simulation):
-            for place, span in zip(places, spans, strict=True):
-                inputs = np.array(before[place])
-                behind[span] = _call(layer, name, inputs, calls.of(len(inputs))[index])
-                let_go(before)
-                let_go(behind)
-        work.keep(blocks_of_trial=index + 1)
-        progress("blocks", index + 1, count)
-    _run_norm(skeleton, weights, spans, rooms.before(count), rooms.behind(count))
-
-
-def _run_norm(
-    skeleton: Skeleton, weights: WeightValues, spans: Sequence[slice], before: Values, behind: Values
-) -> None:
-    device = skeleton.device
-    with load_weights(skeleton.norm, skeleton.name_of(skeleton.norm), weights, device), torch.inference_mode():
-        for span in spans:
-            behind[span] = skeleton.norm(torch.from_numpy(before[span]).to(device)).cpu().numpy()
-            let_go(before)
-            let_go(behind)
 
 
 def with_shares(blocks: Sequence[BlockFacts]) -> list[BlockFacts]:
@@ -317,58 +206,68 @@ class _BlockNoise:
         )
 
 
-def _run_block(
-    skeleton: Skeleton,
-    index: int,
-    sides: tuple[WeightValues, WeightValues],
-    spans: Sequence[slice],
-    rooms: Rooms,
-    calls: Calls,
-    simulation: Simulation,
-    starts: tuple[int, ...],
-) -> BlockFacts:
-    """Run one block of both models, each on what its own blocks before it handed on."""
-    before, behind = rooms.before(index), rooms.behind(index)
-    layer = skeleton.layers[index]
-    name = skeleton.name_of(layer)
-    noise, sources = _BlockNoise(Means(starts)), SourceNoise(simulation.of_block(name))
-    routing = Routing.of(layer, rooms.routes)
-    own: list[tuple[Values, Values]] = []
-    left: list[tuple[Values, Values]] = []
-    is_plain = not (sources.simulation.inputs or sources.simulation.caches)
-    with load_weights(layer, name, sides[0], skeleton.device):
-        for number, span in enumerate(spans):
-            inputs = np.array(before.floats[span])
-            call = calls.of(len(inputs))[index]
-            with routing.seen_floats(layer, span, is_sample=number < OWN_TEXTS):
-                outputs = _call(layer, name, inputs, call)
-            behind.floats[span] = outputs
-            noise.look(outputs)
-            if number < OWN_TEXTS:
-                own.append((inputs, outputs))
-                sources.look(partial(_noise_of_source, layer, name, call, (inputs, outputs)))
-            rooms.let_go()
-        routing.run_float_experts(layer)
-    with load_weights(layer, name, sides[1], skeleton.device):
-        with simulate(layer, name, simulation):
-            for number, span in enumerate(spans):
-                inputs = np.array(before.quantized[span])
-                call = calls.of(len(inputs))[index]
-                with routing.seen_quantized(layer, span):
-                    outputs = _call(layer, name, inputs, call)
-                behind.quantized[span] = outputs
-                found = noise_of_tokens(behind.floats[span], outputs)
-                noise.carried.add(found)
-                if number < OWN_TEXTS and is_plain and np.array_equal(inputs, own[number][0]):
-                    noise.own.append(found)  # what is the float model's anyway need not be run again
-                elif number < OWN_TEXTS:
-                    left.append(own[number])
+class _Blocks:
+    """Runs parts of both models, each on what its own parts before it handed on."""
+
+    def __init__(self, run: Run, rooms: Rooms) -> None:
+        self._run, self._rooms, self._spans = run, rooms, run.spans[0]
+        self._calls = Calls(run.quantized)
+        self._starts = starts_of_bins([len(ids) for ids in run.texts])
+
+    def run_fronts(self) -> float | None:
+        """Leave what goes into the first block of both models, and give the mean noise of its tokens."""
+        place, noise = self._rooms.before(0), Means(self._starts)
+        self._run.floats.run_front(self._run.texts, place.floats)
+        self._run.quantized.run_front(self._run.texts, place.quantized)
+        for span in self._spans:
+            noise.add(noise_of_tokens(place.floats[span], place.quantized[span]))
+            self._rooms.let_go()
+        return noise.overall
+
+    def run_block(self, index: int) -> BlockFacts:
+        """Run one block of both."""
+        run, rooms = self._run, self._rooms
+        before, behind = rooms.before(index), rooms.behind(index)
+        layer = run.skeleton.layers[index]
+        name = run.skeleton.name_of(layer)
+        noise, sources = _BlockNoise(Means(self._starts)), SourceNoise(run.simulation.of_block(name))
+        routing = Routing.of(layer, rooms.routes)
+        own: list[tuple[Values, Values]] = []
+        left: list[tuple[Values, Values]] = []
+        is_plain = not (sources.simulation.inputs or sources.simulation.caches)
+        with run.floats.load_part(layer):
+            for number, span in enumerate(self._spans):
+                inputs = np.array(before.floats[span])
+                call = self._calls.of(len(inputs))[index]
+                with routing.seen_floats(layer, span, is_sample=number < OWN_TEXTS):
+                    outputs = call_block(layer, name, inputs, call)
+                behind.floats[span] = outputs
+                noise.look(outputs)
+                if number < OWN_TEXTS:
+                    own.append((inputs, outputs))
+                    sources.look(partial(_noise_of_source, layer, name, call, (inputs, outputs)))
                 rooms.let_go()
-        routing.run_quantized_experts(layer)
-        for inputs, outputs in left:
-            call = calls.of(len(inputs))[index]
-            noise.own.append(noise_of_tokens(outputs, _call(layer, name, inputs, call)))
-    return noise.facts(name).model_copy(update={**sources.facts(), **routing.facts()})
+            routing.run_float_experts(layer)
+        with run.quantized.load_part(layer):
+            with simulate(layer, name, run.simulation):
+                for number, span in enumerate(self._spans):
+                    inputs = np.array(before.quantized[span])
+                    call = self._calls.of(len(inputs))[index]
+                    with routing.seen_quantized(layer, span):
+                        outputs = call_block(layer, name, inputs, call)
+                    behind.quantized[span] = outputs
+                    found = noise_of_tokens(behind.floats[span], outputs)
+                    noise.carried.add(found)
+                    if number < OWN_TEXTS and is_plain and np.array_equal(inputs, own[number][0]):
+                        noise.own.append(found)  # what is the float model's anyway need not be run again
+                    elif number < OWN_TEXTS:
+                        left.append(own[number])
+                    rooms.let_go()
+            routing.run_quantized_experts(layer)
+            for inputs, outputs in left:
+                call = self._calls.of(len(inputs))[index]
+                noise.own.append(noise_of_tokens(outputs, call_block(layer, name, inputs, call)))
+        return noise.facts(name).model_copy(update={**sources.facts(), **routing.facts()})
 
 
 def _noise_of_source(
@@ -377,26 +276,7 @@ def _noise_of_source(
     """Noise of the tokens behind a float block that runs with a simulation."""
     inputs, outputs = own
     with simulate(layer, name, simulation, watch):
-        return noise_of_tokens(outputs, _call(layer, name, inputs, call))
-
-
-def _call(layer: nn.Module, name: str, inputs: Values, call: Call) -> Values:
-    """What a block makes of one text; it runs where its weights lie."""
-    args, kwargs = call
-    device = next(layer.parameters()).device
-    try:
-        with torch.inference_mode():
-            found = layer(torch.from_numpy(inputs)[None].to(device), *args, **kwargs)
-    except torch.OutOfMemoryError:
-        raise
-    except Exception as error:  # whatever an architecture raises
-        raise ModelError(
-            "a block cannot be run alone",
-            where=[f"block  {name}", f"cause  {type(error).__name__}: {first_line(error)[:300]}"],
-            help="without --tokens the weights alone are compared",
-        ) from error
-    hidden = found[0] if isinstance(found, tuple) else found
-    return np.asarray(hidden[0].cpu().numpy(), np.float32)
+        return noise_of_tokens(outputs, call_block(layer, name, inputs, call))
 
 
 def noise_of_tokens(floats: Values, quantized: Values) -> Floats:

@@ -4,10 +4,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from quantmedic.collectors.data.progress import Announce, Progress
 from quantmedic.collectors.from_checkpoint.compare_checkpoints import collect_checkpoints, open_checkpoints
 from quantmedic.collectors.from_checkpoint.containers import is_checkpoint
-from quantmedic.collectors.measure.checkpoints import Checkpoints
+from quantmedic.collectors.measure.checkpoints import Checkpoints, TextRun
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import ModelError
 
@@ -32,35 +31,13 @@ class _Checkpoints:
             from quantmedic.collectors.from_torch.devices import usable_device  # torch is an optional package
         usable_device(device)
 
-    def run_on_texts(
-        self,
-        case: Case,
-        paths: tuple[Path, Path],
-        tokens: object,
-        *,
-        length: int | None,
-        threads: int | None,
-        device: str | None,
-        unfinished: Path | None,
-        progress: Progress,
-        announce: Announce,
-    ) -> Case:
+    def run_on_texts(self, case: Case, paths: tuple[Path, Path], how: TextRun) -> Case:
         """Run both, block by block."""
         with _torch_needed():
             from quantmedic.collectors.from_language_model.checkpoint_case import (
                 with_language,  # torch is an optional package
             )
-        return with_language(
-            case,
-            paths,
-            tokens,
-            length=length,
-            threads=threads,
-            device=device,
-            unfinished=unfinished,
-            progress=progress,
-            announce=announce,
-        )
+        return with_language(case, paths, how)
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from quantmedic.collectors.from_checkpoint.declared.stored_scales import (
 )
 from quantmedic.collectors.from_checkpoint.weight_values import WeightValues
 from quantmedic.collectors.from_language_model.experts import layers_of_expert
+from quantmedic.collectors.from_language_model.network import Network
 from quantmedic.collectors.from_language_model.running_grids import Grid
 from quantmedic.collectors.from_language_model.schemes import (
     InputSchemes,
@@ -34,21 +35,21 @@ _OFF = 2.0
 _LATENT = ("kv_a_proj_with_mqa", "kv_a_proj")
 
 
-def asked_simulation(skeleton: Skeleton, weights: WeightValues) -> tuple[Simulation, dict[str, object]]:
+def asked_simulation(network: Network) -> tuple[Simulation, dict[str, object]]:
     """What the configuration of a quantized checkpoint says of activations and of the cache, with its scales.
 
     Returns:
         What can be simulated of it, and fields of ``LanguageFacts``: how it is quantized, and what is not simulated.
     """
-    schemes = input_schemes(weights.checkpoint.settings)
-    inputs, left = _input_grids(skeleton, weights, schemes)
-    caches, why = _cache_grids(skeleton, weights)
+    schemes = input_schemes(network.weights.checkpoint.settings)
+    inputs, left = _input_grids(network, schemes)
+    caches, why = _cache_grids(network)
     said = [f"inputs of {count} of the layers: {reason}" for reason, count in left.items()]
-    unsaid = _unsaid_scales(skeleton, weights, schemes)
+    unsaid = _unsaid_scales(network, schemes)
     unknown = [*said, *([f"K/V cache: {why}"] if why else []), *_unsaid_in_words(unsaid)]
-    return Simulation(inputs, caches).on(skeleton.device), {
+    return Simulation(inputs, caches).on(network.skeleton.device), {
         "activations": ", ".join(dict.fromkeys(map(str, inputs.values()))) or None,
-        "cache": _caches_in_words(skeleton, caches) or None,
+        "cache": _caches_in_words(network.skeleton, caches) or None,
         "not_simulated": "; ".join(unknown) or None,
         "scales_unsaid": len(unsaid.inputs) + len(unsaid.caches),
     }
@@ -61,9 +62,10 @@ def _unsaid_in_words(unsaid: StoredScales) -> Iterator[str]:
             yield f"scales of {what} are stored ({names[0]}{more}), and no configuration says how they are used"
 
 
-def _unsaid_scales(skeleton: Skeleton, weights: WeightValues, schemes: InputSchemes) -> StoredScales:
+def _unsaid_scales(network: Network, schemes: InputSchemes) -> StoredScales:
     """Stored scales of which the configuration does not say how they are used: something is quantized all the same."""
-    own = {weights.names[name] for name in skeleton.model.state_dict() if name in weights.names}
+    weights = network.weights
+    own = {weights.names[name] for name in network.skeleton.model.state_dict() if name in weights.names}
     stored = stored_scales(weights.checkpoint.tensors, own)
     inputs = tuple(name for name in stored.inputs if _is_float(partial(schemes.grid_of, name.rpartition(".")[0])))
     return StoredScales(inputs, stored.caches if _is_float(partial(cache_grid, weights.checkpoint.settings)) else ())
@@ -77,37 +79,36 @@ def _is_float(grid: Callable[[], Grid | None]) -> bool:
         return False
 
 
-def _input_grids(
-    skeleton: Skeleton, weights: WeightValues, schemes: InputSchemes
-) -> tuple[dict[str, Grid], dict[str, int]]:
+def _input_grids(network: Network, schemes: InputSchemes) -> tuple[dict[str, Grid], dict[str, int]]:
     """Grids by the name of the layer, and how many are not simulated by why."""
     found: dict[str, Grid] = {}
     left: dict[str, int] = {}
-    for name, layers in _layers(skeleton, weights):
+    for name, layers in _layers(network):
         try:
-            grids = [grid for layer in layers if (grid := _grid_of_layer(layer, schemes, weights)) is not None]
+            grids = [grid for layer in layers if (grid := _grid_of_layer(layer, schemes, network.weights)) is not None]
         except UnknownSchemeError as why:
             left[str(why)] = left.get(str(why), 0) + 1
             continue
         if grids:
             found[name] = _widest_grid(grids)
-    if _is_head_quantized(skeleton, schemes, weights):
+    if _is_head_quantized(network, schemes):
         left["that of the output layer is not quantized here"] = 1
     return found, left
 
 
-def _is_head_quantized(skeleton: Skeleton, schemes: InputSchemes, weights: WeightValues) -> bool:
-    layers = _with_codes([f"{skeleton.name_of(skeleton.head)}.weight"], weights)
+def _is_head_quantized(network: Network, schemes: InputSchemes) -> bool:
+    layers = _with_codes([f"{network.skeleton.name_of(network.skeleton.head)}.weight"], network.weights)
     try:
         return any(schemes.grid_of(layer) is not None for layer in layers)
     except UnknownSchemeError:
         return True
 
 
-def _layers(skeleton: Skeleton, weights: WeightValues) -> Iterator[tuple[str, list[str]]]:
+def _layers(network: Network) -> Iterator[tuple[str, list[str]]]:
     """Layers by the name of their module, and those of the checkpoint with codes that it stands for."""
-    for block in skeleton.layers:
-        prefix = skeleton.name_of(block)
+    weights = network.weights
+    for block in network.skeleton.layers:
+        prefix = network.skeleton.name_of(block)
         for own, module in block.named_modules():
             name = f"{prefix}.{own}"
             if is_fused(module):
@@ -124,7 +125,7 @@ def _experts(name: str, module: nn.Module, weights: WeightValues) -> Iterator[tu
 
 def _with_codes(names: list[str], weights: WeightValues) -> list[str]:
     bases = [own.removesuffix(".weight") for name in names if (own := weights.names.get(name)) is not None]
-    return [base for base in bases if base in weights.layers]
+    return [base for base in bases if base in weights.checkpoint.layers]
 
 
 def _grid_of_layer(layer: str, schemes: InputSchemes, weights: WeightValues) -> Grid | None:
@@ -132,7 +133,7 @@ def _grid_of_layer(layer: str, schemes: InputSchemes, weights: WeightValues) -> 
     tensors = weights.checkpoint.tensors
     if grid is not None and f"{layer}.pre_quant_scale" in tensors:
         raise UnknownSchemeError("gains of inputs stored beside the weights (pre_quant_scale)")
-    if grid is not None and grid.strategy == "group" and weights.layers[layer].shape[1] % grid.size:
+    if grid is not None and grid.strategy == "group" and weights.checkpoint.layers[layer].shape[1] % grid.size:
         raise UnknownSchemeError(f"{grid}, which its channels are no multiple of")
     if grid is None or not grid.needs_scale:
         return grid
@@ -157,9 +158,10 @@ def _widest_grid(grids: list[Grid]) -> Grid:
     return sorted(grids, key=lambda grid: float(grid.scale.max()), reverse=is_widest_first)[0]  # type: ignore[union-attr]
 
 
-def _cache_grids(skeleton: Skeleton, weights: WeightValues) -> tuple[dict[str, Pair], str]:
+def _cache_grids(network: Network) -> tuple[dict[str, Pair], str]:
     """Grids of keys and values by the name of the attention, and why they are not simulated."""
     found: dict[str, Pair] = {}
+    skeleton, weights = network.skeleton, network.weights
     try:
         grid = cache_grid(weights.checkpoint.settings)
         if grid is None:
@@ -216,14 +218,14 @@ def _of_cache(grid: Grid, attention: str, kind: str, weights: WeightValues) -> G
     return replace(grid, strategy="head" if scale.numel() > 1 else "tensor").with_scale(scale)
 
 
-def misfit_scales(skeleton: Skeleton, weights: WeightValues, blocks: Sequence[BlockFacts]) -> dict[str, object]:
+def misfit_scales(network: Network, blocks: Sequence[BlockFacts]) -> dict[str, object]:
     """Scales of the cache that are stored and more than twice off, and what the texts need: facts of the models.
 
     Args:
-        skeleton: Of both models.
-        weights: Of the quantized one.
+        network: The quantized one.
         blocks: What was measured of its blocks, in their order.
     """
+    skeleton, weights = network.skeleton, network.weights
     found: dict[str, tuple[float, float]] = {}
     for block, facts in zip(skeleton.layers, blocks, strict=True):
         for name, attention in attentions(block, skeleton.name_of(block)):
@@ -235,15 +237,15 @@ def misfit_scales(skeleton: Skeleton, weights: WeightValues, blocks: Sequence[Bl
     return _misfits("cache", found)
 
 
-def misfit_inputs(skeleton: Skeleton, weights: WeightValues, blocks: Sequence[BlockFacts]) -> dict[str, object]:
+def misfit_inputs(network: Network, blocks: Sequence[BlockFacts]) -> dict[str, object]:
     """The same of scales of inputs, by the numbers that are stored: facts of the models; see ``misfit_scales``.
 
     Scales with a zero point that is not 0 are left out: how far they reach is no matter of the largest magnitude alone.
     """
     needed = {own.layer: own.scale_needed for block in blocks for own in block.inputs}
-    tensors = weights.checkpoint.tensors
+    weights, tensors = network.weights, network.weights.checkpoint.tensors
     found: dict[str, tuple[float, float]] = {}
-    for name, layers in _layers(skeleton, weights):
+    for name, layers in _layers(network):
         for layer in layers if needed.get(name) else ():
             part = next((part for part in INPUT_SCALES if f"{layer}.{part}" in tensors), None)
             if part is None or _has_zero_point(layer, weights):

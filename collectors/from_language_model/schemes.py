@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from quantmedic.collectors.from_checkpoint.declared.declared_layers import NamedModules, exact_or_regex, read_declared
+from quantmedic.collectors.from_checkpoint.declared.stored_scales import cache_statement
 from quantmedic.collectors.from_checkpoint.packed.packed_layer import config_groups
 from quantmedic.collectors.from_language_model.running_grids import Grid, Strategy
 
@@ -38,7 +39,6 @@ _MODELOPT: Mapping[str, Grid | None] = {
     "W4A16_NVFP4": None,
 }
 _MODELOPT_CACHES: Mapping[str, Grid] = {"FP8": _FLOAT8, "INT8": _INT8, "NVFP4": _NVFP4}
-_STRATEGIES = ("tensor", "token")
 #: Values of a group of NVFP4, and of MX formats.
 _GROUP, _MX_GROUP = 16, 32
 #: How compressed-tensors writes that scales are powers of two.
@@ -54,14 +54,13 @@ class InputSchemes:
     """Grids of the inputs of layers, without their scales.
 
     Attributes:
-        groups: Patterns of layers and their grids; None where inputs stay in float.
-        rest: For layers that no pattern means.
-        unknown: Schemes that are not known, by pattern; ``""`` for the rest.
+        grids: By pattern of layers, ``""`` for those that no other means: a grid; None where inputs stay in float; or
+            what is said in a way that is not known.
+        ignored: Layers whose inputs stay in float unless a pattern means them.
+        named: The patterns.
     """
 
-    groups: Mapping[str, Grid | None]
-    rest: Grid | None
-    unknown: Mapping[str, str]
+    grids: Mapping[str, Grid | str | None]
     ignored: NamedModules
     named: NamedModules
 
@@ -74,25 +73,22 @@ class InputSchemes:
         pattern = self.named.first(layer)
         if pattern is None and self.ignored.first(layer) is not None:
             return None
-        text = "" if pattern is None else pattern.text
-        if text in self.unknown:
-            raise UnknownSchemeError(self.unknown[text])
-        return self.groups[text] if text else self.rest
+        found = self.grids.get("" if pattern is None else pattern.text)
+        if isinstance(found, str):
+            raise UnknownSchemeError(found)
+        return found
 
 
 def input_schemes(settings: Settings) -> InputSchemes:
     """How the inputs of layers are quantized."""
-    grids: dict[str, Grid | None] = {}
-    unknown: dict[str, str] = {}
-    for text, scheme in _schemes(settings):
-        try:
-            grids.setdefault(text, scheme if isinstance(scheme, Grid) else _input_grid(scheme))
-        except UnknownSchemeError as why:
-            unknown.setdefault(text, str(why))
-    patterns = [exact_or_regex(text) for text in (*grids, *unknown) if text]
-    rest = grids.pop("", None)
-    ordered = sorted(patterns, key=lambda pattern: not pattern.is_name)
-    return InputSchemes(grids, rest, unknown, NamedModules(read_declared(settings).ignores), NamedModules(ordered))
+    grids: dict[str, Grid | str | None] = {}
+    for text, grid in _schemes(settings):
+        if text not in grids or (isinstance(grid, str) and not isinstance(grids[text], str)):
+            grids[text] = grid
+    patterns = [exact_or_regex(text) for text in grids if text]
+    # Names before expressions, and of these what is not known last.
+    ordered = sorted(patterns, key=lambda pattern: (not pattern.is_name, isinstance(grids[pattern.text], str)))
+    return InputSchemes(grids, NamedModules(read_declared(settings).ignores), NamedModules(ordered))
 
 
 def cache_grid(settings: Settings) -> Grid | None:
@@ -101,22 +97,21 @@ def cache_grid(settings: Settings) -> Grid | None:
     Raises:
         UnknownSchemeError: It is said in a way that is not known.
     """
-    algorithm = settings.get("kv_cache_quant_algo")
-    if isinstance(algorithm, str) and algorithm.lower() not in ("none", ""):
-        if algorithm.upper() not in _MODELOPT_CACHES:
-            raise UnknownSchemeError(f"K/V cache of {algorithm}")
-        return _MODELOPT_CACHES[algorithm.upper()]
-    scheme = settings.get("kv_cache_scheme")
-    if not isinstance(scheme, Mapping):
+    said = cache_statement(settings)
+    if isinstance(said, str):
+        if said.upper() not in _MODELOPT_CACHES:
+            raise UnknownSchemeError(f"K/V cache of {said}")
+        return _MODELOPT_CACHES[said.upper()]
+    if said is None:
         return None
-    grid = _grid(scheme, ("tensor", "attn_head"))
+    grid = _grid(said, ("tensor", "attn_head"))
     if not grid.is_symmetric or (grid.is_dynamic and grid.strategy != "tensor"):
         raise UnknownSchemeError(f"K/V cache of {grid}")
     return grid
 
 
-def _schemes(settings: Settings) -> Sequence[tuple[str, Grid | Settings | None]]:
-    """Patterns of layers, and what is said of their inputs; ``""`` for all that no other means."""
+def _schemes(settings: Settings) -> Sequence[tuple[str, Grid | str | None]]:
+    """Patterns of layers, and the grids of their inputs; see ``InputSchemes``."""
     algorithm = settings.get("quant_algo")
     if isinstance(algorithm, str):
         return _modelopt_schemes(settings, algorithm.upper())
@@ -129,7 +124,7 @@ def _schemes(settings: Settings) -> Sequence[tuple[str, Grid | Settings | None]]
     is_known = method in _WEIGHTS_ALONE or not settings or (method == "bitsandbytes" and settings.get("load_in_4bit"))
     if is_known or (method == "torchao" and _names_weights_alone(settings.get("quant_type"))):
         return [("", None)]
-    return [("", {"unknown": f"scheme of {method or 'a tool that is not named'}"})]
+    return [("", f"scheme of {method or 'a tool that is not named'}")]
 
 
 def _names_weights_alone(kind: object) -> bool:
@@ -139,44 +134,39 @@ def _names_weights_alone(kind: object) -> bool:
     return isinstance(name, str) and "weightonly" in name.replace("_", "").lower()
 
 
-def _group_schemes(group: Settings) -> list[tuple[str, Settings | None]]:
-    inputs = group.get("input_activations")
-    scheme = inputs if isinstance(inputs, Mapping) else None
-    targets = group.get("targets")
+def _group_schemes(group: Settings) -> list[tuple[str, Grid | str | None]]:
+    inputs, targets = group.get("input_activations"), group.get("targets")
+    grid: Grid | str | None
+    try:
+        grid = _grid(inputs, ("tensor", "token", "tensor_group", "group")) if isinstance(inputs, Mapping) else None
+    except UnknownSchemeError as why:
+        grid = str(why)
     texts = [text for text in targets if isinstance(text, str)] if isinstance(targets, list) else ["Linear"]
     # Classes are not told by names: all that have codes and that nothing else means are of the class Linear.
-    return [("" if exact_or_regex(text).matches is None and text[:3] != "re:" else text, scheme) for text in texts]
+    return [("" if exact_or_regex(text).matches is None and text[:3] != "re:" else text, grid) for text in texts]
 
 
-def _modelopt_schemes(settings: Settings, algorithm: str) -> list[tuple[str, Grid | Settings | None]]:
+def _modelopt_schemes(settings: Settings, algorithm: str) -> list[tuple[str, Grid | str | None]]:
     layers = settings.get("quantized_layers")
     if algorithm != "MIXED_PRECISION" or not isinstance(layers, Mapping):
-        return [("", _modelopt_scheme(algorithm))]
+        return [("", _modelopt_grid(algorithm))]
     own = {str(name): value.get("quant_algo") for name, value in layers.items() if isinstance(value, Mapping)}
-    return [(name, _modelopt_scheme(str(value).upper())) for name, value in own.items()]
+    return [(name, _modelopt_grid(str(value).upper())) for name, value in own.items()]
 
 
-def _modelopt_scheme(algorithm: str) -> Grid | Settings | None:
-    return _MODELOPT.get(algorithm, {"unknown": f"scheme {algorithm}"})
+def _modelopt_grid(algorithm: str) -> Grid | str | None:
+    return _MODELOPT.get(algorithm, f"scheme {algorithm}")
 
 
-def _float8_scheme(settings: Settings) -> Grid | Settings:
+def _float8_scheme(settings: Settings) -> Grid | str:
     block = settings.get("weight_block_size")
     if settings.get("activation_scheme") == "static":
         return _FLOAT8
     if settings.get("activation_scheme") != "dynamic":
-        return {"unknown": f"activation_scheme {settings.get('activation_scheme')}"}
+        return f"activation_scheme {settings.get('activation_scheme')}"
     if isinstance(block, list) and len(block) == 2 and isinstance(block[1], int) and block[1] > 0:
         return Grid(8, is_float=True, strategy="group", is_dynamic=True, size=block[1])
     return _FLOAT8_TOKENS
-
-
-def _input_grid(scheme: Settings | None) -> Grid | None:
-    if scheme is None:
-        return None
-    if "unknown" in scheme:
-        raise UnknownSchemeError(str(scheme["unknown"]))
-    return _grid(scheme, (*_STRATEGIES, "tensor_group", "group"))
 
 
 def _grid(scheme: Settings, strategies: Sequence[str]) -> Grid:

@@ -15,14 +15,12 @@ import torch
 from torch import nn
 
 from quantmedic.collectors.data.messages import first_line
-from quantmedic.collectors.from_checkpoint.weight_values import WeightValues
 from quantmedic.collectors.from_language_model.configuration import (
     Held,
     TooMuchError,
     bounded_building,
     read_configuration,
 )
-from quantmedic.collectors.from_language_model.experts import load_otherwise
 from quantmedic.collectors.from_torch.devices import PROCESSOR
 from quantmedic.engine.errors import ModelError, QuantmedicError
 
@@ -32,6 +30,8 @@ _NEWER = "a newer release of transformers may know it; code that comes with a ch
 _NORMS = ("norm", "final_layernorm", "final_layer_norm", "ln_f")
 #: What a block is called with beside the hidden states.
 Call = tuple[tuple[Any, ...], Mapping[str, Any]]
+#: Takes token ids ``[1, tokens]``; gives what goes into the first block, and what each block would be called with.
+RunFront = Callable[[torch.Tensor], tuple[torch.Tensor, list[Call]]]
 #: Beginnings or parts of messages by the logger that writes them: kernels of torchao that were built for other machines
 #: or other releases of torch, and its use of a call that torch will drop. All else that is logged is shown.
 _EXPECTED = {
@@ -67,6 +67,11 @@ class Skeleton:
     def head(self) -> nn.Linear:
         """Makes logits of what the norm hands on."""
         return cast("nn.Linear", cast("Any", self.model).get_output_embeddings())
+
+    @property
+    def is_tied(self) -> bool:
+        """The output layer has the weights of the embedding."""
+        return bool(getattr(self.model.config, "tie_word_embeddings", False))
 
     def name_of(self, part: nn.Module) -> str:
         """The name of a part, with which those of its parameters begin."""
@@ -179,37 +184,7 @@ def _make_constants(skeleton: Skeleton, folder: Path) -> None:
 
 
 @contextmanager
-def load_weights(part: nn.Module, name: str, weights: WeightValues, device: torch.device) -> Iterator[None]:
-    """A part with the weights of a checkpoint on a device, as float32; without them again afterwards.
-
-    Raises:
-        ModelError: The checkpoint lacks one of them, or has it in another shape.
-    """
-    empty = dict(part.state_dict())
-    full = {own: _parameter(f"{name}.{own}", value, weights).to(device) for own, value in part.state_dict().items()}
-    try:
-        part.load_state_dict(full, strict=False, assign=True)
-        yield
-    finally:
-        part.load_state_dict(empty, strict=False, assign=True)
-
-
-def _parameter(name: str, wanted: torch.Tensor, weights: WeightValues) -> torch.Tensor:
-    shape = tuple(wanted.shape)
-    found = weights.load(name, shape)
-    if found is None:
-        found = load_otherwise(name, shape, weights.load)
-    if found is None:
-        raise ModelError(
-            "the checkpoint lacks weights that its config.json asks for",
-            where=[f"file    {weights.checkpoint.path}", f"tensor  {name}  {list(shape)}"],
-            help="look whether a shard is missing, or whether the config is of another model",
-        )
-    return torch.from_numpy(found)
-
-
-@contextmanager
-def recorded_calls(skeleton: Skeleton) -> Iterator[Callable[[torch.Tensor], tuple[torch.Tensor, list[Call]]]]:
+def recorded_calls(skeleton: Skeleton) -> Iterator[RunFront]:
     """Runs what stands in front of the blocks, and gives what each would be called with.
 
     The blocks hand on what they get, so that nothing is computed in them.

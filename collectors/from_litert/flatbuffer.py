@@ -10,13 +10,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from onnx import TensorProto
 
 from quantmedic.collectors.pair.graph import Attribute, Attributes
+from quantmedic.collectors.pair.quantizer import Quantizer
 
+Array = NDArray[np.generic]
 Bytes = NDArray[np.uint8]
 #: A table of the schema, or its module: the classes are generated and have no types.
 Table = Any
@@ -34,32 +37,50 @@ _READ_EXTRA = 1 << 20
 _INSIDE = 1
 
 
-#: Bits of one value, by the schema's name of the type. Text, resources and variants have no size of their own.
-BITS: Mapping[str, int] = {
-    "FLOAT32": 32,
-    "FLOAT16": 16,
-    "BFLOAT16": 16,
-    "FLOAT64": 64,
-    "FLOAT8_E4M3FN": 8,
-    "FLOAT8_E5M2": 8,
-    "INT2": 2,
-    "INT4": 4,
-    "INT8": 8,
-    "INT16": 16,
-    "INT32": 32,
-    "INT64": 64,
-    "UINT4": 4,
-    "UINT8": 8,
-    "UINT16": 16,
-    "UINT32": 32,
-    "UINT64": 64,
-    "BOOL": 8,
-    "COMPLEX64": 64,
-    "COMPLEX128": 128,
-    "STRING": 0,
-    "RESOURCE": 0,
-    "VARIANT": 0,
+class Kind(NamedTuple):
+    """A type of tensors.
+
+    Attributes:
+        bits: Bits of one value; 0 for text, resources and variants, which have no size of their own.
+        numpy: Type of constants as they are handed on; None where they are not read.
+        onnx: The type in ONNX's numbers; codes of 2 bits have none in this opset and are stored in 4.
+    """
+
+    bits: int
+    numpy: str | None = None
+    onnx: int = TensorProto.UNDEFINED
+
+
+#: Types of tensors by the schema's name.
+KINDS: Mapping[str, Kind] = {
+    "FLOAT32": Kind(32, "<f4", TensorProto.FLOAT),
+    "FLOAT16": Kind(16, "<f2", TensorProto.FLOAT16),
+    "BFLOAT16": Kind(16, "<f4", TensorProto.FLOAT),
+    "FLOAT64": Kind(64, "<f8", TensorProto.DOUBLE),
+    "FLOAT8_E4M3FN": Kind(8),
+    "FLOAT8_E5M2": Kind(8),
+    "INT2": Kind(2, "i1", TensorProto.INT4),
+    "INT4": Kind(4, "i1", TensorProto.INT4),
+    "INT8": Kind(8, "i1", TensorProto.INT8),
+    "INT16": Kind(16, "<i2", TensorProto.INT16),
+    "INT32": Kind(32, "<i4", TensorProto.INT32),
+    "INT64": Kind(64, "<i8", TensorProto.INT64),
+    "UINT4": Kind(4, "u1", TensorProto.UINT4),
+    "UINT8": Kind(8, "u1", TensorProto.UINT8),
+    "UINT16": Kind(16, "<u2", TensorProto.UINT16),
+    "UINT32": Kind(32, "<u4", TensorProto.UINT32),
+    "UINT64": Kind(64, "<u8", TensorProto.UINT64),
+    "BOOL": Kind(8, "?", TensorProto.BOOL),
+    "COMPLEX64": Kind(64, "<c8", TensorProto.COMPLEX64),
+    "COMPLEX128": Kind(128, "<c16", TensorProto.COMPLEX128),
+    "STRING": Kind(0, None, TensorProto.STRING),
+    "RESOURCE": Kind(0),
+    "VARIANT": Kind(0),
 }
+#: Whether whole numbers of a type have a sign.
+SIGNED = {name: not name.startswith("U") for name in KINDS if name.removeprefix("U").startswith("INT")}
+#: Types of the codes of quantized activations.
+CODES = frozenset(name for name in SIGNED if KINDS[name].bits <= 16)
 
 
 class Damaged(Exception):
@@ -122,12 +143,41 @@ class RawTensor:
     @property
     def nbytes(self) -> int:
         """Bytes it takes in the interpreter, whose codes of fewer than 8 bits are packed."""
-        return -(-self.size * BITS[self.kind] // 8)
+        return -(-self.size * KINDS[self.kind].bits // 8)
 
     @property
     def is_there(self) -> bool:
         """It can be read before any operator has run."""
         return self.content is not None or self.is_variable or self.is_external or not self.size
+
+
+@dataclass(frozen=True)
+class LiteTensor:
+    """One tensor of the main graph.
+
+    Attributes:
+        index: Its place, by which the interpreter knows it.
+        name: Its name, made unique where the file's is empty or taken.
+        kind: Type by the schema's name: FLOAT32, FLOAT16, INT8, INT16, INT4, INT32, INT64, BOOL …
+        shape: Sides; None for one that depends on the data.
+        quantizer: Its grid; None for one without.
+        data: What a constant holds, of fewer than 8 bits unpacked to int8; None for what is computed.
+    """
+
+    index: int
+    name: str
+    kind: str
+    shape: tuple[int | None, ...]
+    quantizer: Quantizer | None = None
+    data: Array | None = None
+
+    @property
+    def dtype(self) -> np.dtype[np.generic]:
+        """Type of the arrays that it is read from and written to; of objects where numpy has none."""
+        try:
+            return np.dtype(self.kind.lower())
+        except TypeError:
+            return np.dtype(object)
 
 
 @dataclass(frozen=True)
@@ -160,6 +210,7 @@ class RawGraph:
 class RawModel:
     graphs: tuple[RawGraph, ...]
     description: str
+    metadata: tuple[str, ...]
 
 
 def check_places(places: Iterable[int], count: int, what: str) -> None:
@@ -217,11 +268,12 @@ class _Reader:
             raise Damaged("it has no subgraph")
         for one in self._tables("signatures", model.SignatureDefsLength, model.SignatureDefs):
             self._check_signature(one, graphs)
+        metadata = []
         for one in self._tables("metadata", model.MetadataLength, model.Metadata):
-            name = self._text(one, 4, "the name of an entry of metadata")
+            metadata.append(self._text(one, 4, "the name of an entry of metadata"))
             if int(one.Buffer()) >= len(self.buffers):
-                raise Damaged(f"metadata {name!r} names buffer {one.Buffer()} of {len(self.buffers)}")
-        return RawModel(tuple(graphs), self._text(model, 10, "the description"))
+                raise Damaged(f"metadata {metadata[-1]!r} names buffer {one.Buffer()} of {len(self.buffers)}")
+        return RawModel(tuple(graphs), self._text(model, 10, "the description"), tuple(filter(None, metadata)))
 
     def _code(self, code: Table) -> tuple[int, str]:
         # A newer file holds 127 in the deprecated field, an older one nothing in the other: the larger one counts.
@@ -254,7 +306,7 @@ class _Reader:
         for variant in self._tables("variants", tensor.VariantTensorsLength, tensor.VariantTensors):
             self._numbers(variant.ShapeAsNumpy())
         kind = names_by_number("TensorType").get(int(tensor.Type()), str(tensor.Type()))
-        if kind not in BITS:
+        if kind not in KINDS:
             raise Damaged(f"tensor {name!r} has type {kind}, which is not known")
         buffer = int(tensor.Buffer())
         check_places((buffer,), len(self.buffers), f"tensor {name!r}")

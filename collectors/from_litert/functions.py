@@ -13,7 +13,7 @@ _LIMITS = "low: float = -inf, high: float = inf"
 _CLIP = """
   bottom = Constant <value_float: float = @low> ()
   top = Constant <value_float: float = @high> ()
-  {target} = Clip (raw, bottom, top)
+  {target} = Clip ({source}, bottom, top)
 """
 _AXES = "first: ints = [0, 3, 1, 2], last: ints = [0, 2, 3, 1]"
 _FIRST = "inner = Transpose <perm: ints = @first> (x)"
@@ -26,8 +26,8 @@ _POOL = "auto_pad: string = @auto_pad, pads: ints = @pads, strides: ints = @stri
 _POOLED = f"<auto_pad, pads, strides, kernel_shape, {_LIMITS}, {_AXES}> (x) => (y)"
 
 
-def _clip_lines(target: str = "y") -> str:
-    return _CLIP.format(target=target)
+def _clip_lines(target: str = "y", source: str = "raw") -> str:
+    return _CLIP.format(target=target, source=source)
 
 
 def _binary_body(kind: str) -> str:
@@ -73,9 +73,7 @@ _BODIES = {
         rows = Concat <axis = 0> (any, inputs)
         flat = Reshape (x, rows)
         product = Gemm <transB: int = @transB> (flat, w, b)
-        bottom = Constant <value_float: float = @low> ()
-        top = Constant <value_float: float = @high> ()
-        limited = Clip (product, bottom, top)
+        {_clip_lines("limited", "product")}
         start = Constant <value_ints: ints = [0]> ()
         end = Constant <value_ints: ints = @kept> ()
         sides = Shape (x)
@@ -121,16 +119,14 @@ _BODIES = {
         factor = Constant <value_float: float = @beta> ()
         scaled = Mul (x, factor)
         y = Softmax <axis = -1> (scaled) }""",
-    "FakeQuant": """<low, high, step> (x) => (y) {
-        bottom = Constant <value_float: float = @low> ()
-        top = Constant <value_float: float = @high> ()
+    "FakeQuant": f"""<low, high, step> (x) => (y) {{
+        {_clip_lines("limited", "x")}
         width = Constant <value_float: float = @step> ()
-        limited = Clip (x, bottom, top)
         above = Sub (limited, bottom)
         steps = Div (above, width)
         whole = Round (steps)
         reach = Mul (whole, width)
-        y = Add (reach, bottom) }""",
+        y = Add (reach, bottom) }}""",
     "Rsqrt": "(x) => (y) { root = Sqrt (x) y = Reciprocal (root) }",
     "SquaredDifference": "(a, b) => (y) { difference = Sub (a, b) y = Mul (difference, difference) }",
     "NotEqual": "(a, b) => (y) { same = Equal (a, b) y = Not (same) }",

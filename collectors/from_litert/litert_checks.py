@@ -5,26 +5,22 @@ from graphlib import CycleError, TopologicalSorter
 from math import prod
 
 import numpy as np
-from numpy.typing import NDArray
 
 from quantmedic.collectors.from_litert.flatbuffer import (
-    BITS,
+    KINDS,
+    SIGNED,
     Bytes,
     Damaged,
     LiteOperator,
+    LiteTensor,
     RawGraph,
     RawModel,
     RawTensor,
     check_places,
 )
-from quantmedic.collectors.pair.graph import Attributes
-from quantmedic.collectors.pair.quantizer import Quantizer
+from quantmedic.collectors.pair.graph import Attributes, Shape
+from quantmedic.collectors.pair.quantizer import Quantizer, code_ends
 
-#: Whether codes of a type have a sign.
-SIGNED: Mapping[str, bool] = {
-    **dict.fromkeys(("INT2", "INT4", "INT8", "INT16", "INT32", "INT64"), True),
-    **dict.fromkeys(("UINT4", "UINT8", "UINT16", "UINT32", "UINT64"), False),
-}
 _MAX_RANK = 16
 #: The kernels count elements in int32.
 _MAX_SIZE = 2**31
@@ -58,7 +54,15 @@ _SUM_SHIFT: Mapping[int, int] = {8: 20, 16: 15}
 _SOFTMAX_SHIFT = 26
 
 
-def check_shape(tensor: RawTensor, what: str) -> None:
+def check_tensor(tensor: RawTensor) -> None:
+    """Raise ``Damaged`` where a tensor's shape, content or grid cannot be."""
+    what = f"tensor {tensor.name!r}"
+    _check_shape(tensor, what)
+    _check_content(tensor, what)
+    _check_grid(tensor, what)
+
+
+def _check_shape(tensor: RawTensor, what: str) -> None:
     """Raise ``Damaged`` where a side is negative, or the tensor is larger than the kernels count."""
     if len(tensor.shape) > _MAX_RANK or min(tensor.shape, default=0) < 0 or prod(tensor.shape) >= _MAX_SIZE:
         raise Damaged(f"{what} has the shape {list(tensor.shape[: _MAX_RANK + 1])}")
@@ -74,7 +78,7 @@ def check_memory(sizes: Iterable[int]) -> None:
         raise Damaged(f"its tensors take {total / 2**30:.0f} GiB")
 
 
-def check_content(tensor: RawTensor, what: str) -> None:
+def _check_content(tensor: RawTensor, what: str) -> None:
     """Raise ``Damaged`` where the buffer of a constant is not as large as its shape and type say."""
     kind, content = tensor.kind, tensor.content
     if content is None:
@@ -84,7 +88,7 @@ def check_content(tensor: RawTensor, what: str) -> None:
     if kind == "STRING":
         _check_text(content, prod(tensor.shape), what)
         return
-    if not tensor.is_sparse and BITS[kind] and content.nbytes != tensor.nbytes:
+    if not tensor.is_sparse and KINDS[kind].bits and content.nbytes != tensor.nbytes:
         raise Damaged(f"{what} has {content.nbytes} bytes where its shape and type say {tensor.nbytes}")
 
 
@@ -98,7 +102,7 @@ def _check_text(content: Bytes, count: int, what: str) -> None:
         raise Damaged(f"{what} holds strings outside of its buffer")
 
 
-def check_grid(tensor: RawTensor, what: str) -> None:
+def _check_grid(tensor: RawTensor, what: str) -> None:
     """Raise ``Damaged`` where scales and zero points do not fit the tensor or each other, or are none."""
     grid, kind = tensor.grid, tensor.kind
     if grid is None or not grid.scale.size:
@@ -107,17 +111,13 @@ def check_grid(tensor: RawTensor, what: str) -> None:
         raise Damaged(f"{what} has {grid.scale.size} scales and {grid.zero_point.size} zero points")
     if not np.isfinite(grid.scale).all() or (grid.scale < 0).any():
         raise Damaged(f"{what} has a scale that is negative or not finite")
-    if kind in SIGNED and not _are_codes(grid.zero_point, BITS[kind], SIGNED[kind]):
+    low, high = code_ends(KINDS[kind].bits, SIGNED[kind]) if kind in SIGNED else (-np.inf, np.inf)
+    if (grid.zero_point < low).any() or (grid.zero_point > high).any():
         raise Damaged(f"{what} has a zero point that {kind} does not hold")
     if tensor.shape and not 0 <= grid.dimension < len(tensor.shape):
         raise Damaged(f"{what} is quantized along axis {grid.dimension} of {len(tensor.shape)}")
     if grid.scale.size > 1 and (not tensor.shape or tensor.shape[grid.dimension] != grid.scale.size):
         raise Damaged(f"{what} of shape {list(tensor.shape)} has {grid.scale.size} scales along axis {grid.dimension}")
-
-
-def _are_codes(zero_point: NDArray[np.int64], bits: int, signed: bool) -> bool:
-    lowest = -(2 ** (bits - 1)) if signed else 0
-    return bool(zero_point.min() >= lowest and zero_point.max() < lowest + 2**bits)
 
 
 def check_order(graph: RawGraph, there: set[int]) -> None:
@@ -150,8 +150,21 @@ def _check_operator(graph: RawGraph, i: int, operator: LiteOperator, count: int)
         check_places((place for place in places if place != _LEFT_OUT), count, f"operator {i}")
 
 
-def check_options(kind: str, options: Attributes, what: str) -> None:
+def check_kernel(operator: LiteOperator, inputs: Sequence[LiteTensor], outputs: Sequence[LiteTensor]) -> None:
+    """Raise ``Damaged`` where the kernel of a builtin operator does not bear its options or operands."""
+    if operator.is_custom:
+        return
+    what = f"operator {operator.index}, {operator.kind},"
+    _check_operands(operator, inputs, outputs, what)
+    if operator.kind == "DEQUANTIZE" and inputs and outputs:
+        _check_cast(inputs[0].shape, outputs[0].shape, what)
+    _check_options(operator, what)
+    _check_steps(operator, [one.quantizer for one in inputs], [one.quantizer for one in outputs[:1]], what)
+
+
+def _check_options(operator: LiteOperator, what: str) -> None:
     """Raise ``Damaged`` where an option by which the kernel divides is missing, or has a value that it refuses."""
+    kind, options = operator.kind, operator.options
     needed = ("strideH", "strideW") if kind in _CONVOLUTIONS + _POOLS else ()
     for name in (*needed, *(_FILTER if kind in _POOLS else ())):
         if name not in options:
@@ -164,61 +177,47 @@ def check_options(kind: str, options: Attributes, what: str) -> None:
             raise Damaged(f"{what} has {name} {options.integer(name)}")
 
 
-def check_operands(kind: str, options: Attributes, inputs: Sequence[str], outputs: Sequence[str], what: str) -> None:
-    """Raise ``Damaged`` where an operator has fewer operands than its kernel reads, or writes no numbers.
-
-    Args:
-        kind: The operator.
-        options: Its options.
-        inputs: Types of what it reads.
-        outputs: Types of what it writes.
-        what: Its name in messages.
-    """
-    reads, writes = _OPERANDS.get(kind, (0, 0))
+def _check_operands(
+    operator: LiteOperator, inputs: Sequence[LiteTensor], outputs: Sequence[LiteTensor], what: str
+) -> None:
+    """Raise ``Damaged`` where an operator has fewer operands than its kernel reads, or writes no numbers."""
+    reads, writes = _OPERANDS.get(operator.kind, (0, 0))
     if len(inputs) < reads or len(outputs) < writes:
         raise Damaged(f"{what} has {len(inputs)} inputs and {len(outputs)} outputs")
-    splits = options.integer("numSplits")
-    if kind == "SPLIT" and splits != len(outputs):
+    splits = operator.options.integer("numSplits")
+    if operator.kind == "SPLIT" and splits != len(outputs):
         raise Damaged(f"{what} has {len(outputs)} outputs and numSplits {splits}")
-    from_numbers = all(BITS[one] for one in inputs) and kind not in _MAKERS
-    if from_numbers and not all(BITS[one] for one in outputs):
-        raise Damaged(f"{what} writes {', '.join(outputs)}")
+    from_numbers = all(KINDS[one.kind].bits for one in inputs) and operator.kind not in _MAKERS
+    if from_numbers and not all(KINDS[one.kind].bits for one in outputs):
+        raise Damaged(f"{what} writes {', '.join(one.kind for one in outputs)}")
 
 
-def check_cast(
-    kind: str, inputs: Sequence[tuple[int | None, ...]], outputs: Sequence[tuple[int | None, ...]], what: str
-) -> None:
+def _check_cast(codes: Shape, values: Shape, what: str) -> None:
     """Raise ``Damaged`` where the real values of a constant are more or fewer than its codes.
 
     They are written once, before the first run, into a tensor whose size the interpreter does not check.
     """
-    if kind != "DEQUANTIZE" or not inputs or not outputs:
-        return
-    if inputs[0] != outputs[0] and None not in (*inputs[0], *outputs[0]):
-        raise Damaged(f"{what} makes the shape {list(outputs[0])} of {list(inputs[0])}")
+    if codes != values and None not in (*codes, *values):
+        raise Damaged(f"{what} makes the shape {list(values)} of {list(codes)}")
 
 
-def check_steps(
-    kind: str,
-    options: Attributes,
-    inputs: Sequence[Quantizer | None],
-    outputs: Sequence[Quantizer | None],
-    what: str,
+def _check_steps(
+    operator: LiteOperator, inputs: Sequence[Quantizer | None], outputs: Sequence[Quantizer | None], what: str
 ) -> None:
     """Raise ``Damaged`` where the integer kernel of an operator has no number for the ratio of the steps.
 
     The kernels end the process then: of a sum where the output's step is too small for those of the inputs, of Softmax
     where the input's step times ``beta`` is too small.
     """
-    steps = [float(grid.scale) if grid and not grid.scale.ndim else 0.0 for grid in (*inputs, *outputs[:1])]
     if not outputs or outputs[0] is None or not inputs or inputs[0] is None:
         return
+    steps = [float(grid.scale) if grid and not grid.scale.ndim else 0.0 for grid in (*inputs, *outputs)]
     bits, largest = outputs[0].bits, max(steps[:-1])
-    summed = kind in ("ADD", "SUB") and bits in _SUM_SHIFT
+    summed = operator.kind in ("ADD", "SUB") and bits in _SUM_SHIFT
     if summed and (2 * largest >= 2.0 ** _SUM_SHIFT[bits] * steps[-1] or max(steps) > _MAX_STEP):
         raise Damaged(f"{what} adds steps of {largest:.3g} to one of {steps[-1]:.3g}")
-    beta = options.number("beta", 0.0)
-    if kind == "SOFTMAX" and bits == 8 and not 1 < steps[0] * beta * 2.0**_SOFTMAX_SHIFT < np.inf:
+    beta = operator.options.number("beta", 0.0)
+    if operator.kind == "SOFTMAX" and bits == 8 and not 1 < steps[0] * beta * 2.0**_SOFTMAX_SHIFT < np.inf:
         raise Damaged(f"{what} has a step of {steps[0]:.3g} and beta {beta:.3g}")
 
 

@@ -1,6 +1,6 @@
 """A LiteRT model as its file holds it: tensors, operators and constants, checked before anything runs it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from math import prod
@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 
 from quantmedic.collectors.from_litert.flatbuffer import (
     ACCIDENTS,
-    BITS,
     IDENTIFIER,
-    Bytes,
+    KINDS,
+    SIGNED,
     Damaged,
     LiteOperator,
+    LiteTensor,
     RawGraph,
     RawGrid,
     RawTensor,
@@ -24,77 +25,20 @@ from quantmedic.collectors.from_litert.flatbuffer import (
     read_raw,
 )
 from quantmedic.collectors.from_litert.litert_checks import (
-    SIGNED,
     check_calls,
-    check_cast,
-    check_content,
-    check_grid,
+    check_kernel,
     check_memory,
-    check_operands,
-    check_options,
     check_order,
-    check_shape,
-    check_steps,
+    check_tensor,
 )
-from quantmedic.collectors.pair.quantizer import Quantizer
+from quantmedic.collectors.pair.quantizer import Quantizer, unpack_codes
 from quantmedic.engine.errors import ModelError
 from quantmedic.engine.input_files import read_bytes, require_regular
 from quantmedic.engine.reading_limits import LITERT_BYTES
 
 Array = NDArray[np.generic]
-
-#: Numpy types of constants as they are handed on; types that are not here are not read.
-_TYPES: Mapping[str, str] = {
-    "FLOAT32": "<f4",
-    "FLOAT16": "<f2",
-    "BFLOAT16": "<f4",
-    "FLOAT64": "<f8",
-    "INT2": "i1",
-    "INT4": "i1",
-    "INT8": "i1",
-    "INT16": "<i2",
-    "INT32": "<i4",
-    "INT64": "<i8",
-    "UINT4": "i1",
-    "UINT8": "u1",
-    "UINT16": "<u2",
-    "UINT32": "<u4",
-    "UINT64": "<u8",
-    "BOOL": "?",
-    "COMPLEX64": "<c8",
-    "COMPLEX128": "<c16",
-}
 #: Types that stand several to a byte.
-_PACKED = {kind: signed for kind, signed in SIGNED.items() if BITS[kind] < 8}
-
-
-@dataclass(frozen=True)
-class LiteTensor:
-    """One tensor of the main graph.
-
-    Attributes:
-        index: Its place, by which the interpreter knows it.
-        name: Its name, made unique where the file's is empty or taken.
-        kind: Type by the schema's name: FLOAT32, FLOAT16, INT8, INT16, INT4, INT32, INT64, BOOL …
-        shape: Sides; None for one that depends on the data.
-        quantizer: Its grid; None for one without.
-        data: What a constant holds, of fewer than 8 bits unpacked to int8; None for what is computed.
-    """
-
-    index: int
-    name: str
-    kind: str
-    shape: tuple[int | None, ...]
-    quantizer: Quantizer | None = None
-    data: Array | None = None
-
-    @property
-    def dtype(self) -> np.dtype[np.generic]:
-        """Type of the arrays that it is read from and written to; of objects where numpy has none."""
-        try:
-            return np.dtype(self.kind.lower())
-        except TypeError:
-            return np.dtype(object)
+_PACKED = {kind: signed for kind, signed in SIGNED.items() if KINDS[kind].bits < 8}
 
 
 @dataclass(frozen=True)
@@ -108,6 +52,7 @@ class LiteModel:
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     description: str = ""
+    metadata: tuple[str, ...] = ()
     notices: tuple[str, ...] = ()
 
 
@@ -159,10 +104,17 @@ def _model(path: Path, content: bytes) -> LiteModel:
     read = [_graph(graph, notices if graph is raw.graphs[0] else []) for graph in raw.graphs]
     if rest := [graph.name or f"number {i}" for i, graph in enumerate(raw.graphs) if i]:
         notices.append(f"only the main subgraph is diagnosed, not what it calls: {', '.join(rest)}")
-    tensors, operators = read[0]
-    main = raw.graphs[0]
+    (tensors, operators), main = read[0], raw.graphs[0]
     return LiteModel(
-        path, content, tensors, operators, main.inputs, main.outputs, raw.description, tuple(dict.fromkeys(notices))
+        path,
+        content,
+        tensors,
+        operators,
+        main.inputs,
+        main.outputs,
+        raw.description,
+        raw.metadata,
+        tuple(dict.fromkeys(notices)),
     )
 
 
@@ -170,10 +122,7 @@ def _graph(graph: RawGraph, notices: list[str]) -> tuple[tuple[LiteTensor, ...],
     """Tensors and operators of one graph, checked."""
     stored = graph.tensors
     for tensor in stored:
-        what = f"tensor {tensor.name!r}"
-        check_shape(tensor, what)
-        check_content(tensor, what)
-        check_grid(tensor, what)
+        check_tensor(tensor)
     check_memory([one.nbytes for one in stored if one.content is None])
     names = _unique([tensor.name for tensor in graph.tensors])
     data = [_constant(one, name, notices) for one, name in zip(stored, names, strict=True)]
@@ -183,7 +132,8 @@ def _graph(graph: RawGraph, notices: list[str]) -> tuple[tuple[LiteTensor, ...],
     )
     check_order(graph, {i for i, one in enumerate(stored) if one.is_there})
     for operator in graph.operators:
-        _check_kernel(operator, tensors)
+        inputs, outputs = ([tensors[i] for i in places if i >= 0] for places in (operator.inputs, operator.outputs))
+        check_kernel(operator, inputs, outputs)
     return tensors, graph.operators
 
 
@@ -193,7 +143,7 @@ def _constant(stored: RawTensor, name: str, notices: list[str]) -> Array | None:
         where = "stored sparsely" if stored.is_sparse else "stored in another file"
         notices.append(f"the constant {name} is {where}: what it holds is not read")
         return None
-    dtype = _TYPES.get(stored.kind)
+    dtype = KINDS[stored.kind].numpy
     if stored.content is None:
         return None if stored.size or dtype is None or not stored.is_there else np.empty(stored.shape, dtype)
     if dtype is None:
@@ -205,19 +155,12 @@ def _constant(stored: RawTensor, name: str, notices: list[str]) -> Array | None:
 def _constant_data(stored: RawTensor, dtype: str) -> Array:
     assert stored.content is not None
     if stored.kind in _PACKED:
-        return unpack_codes(stored.content, BITS[stored.kind], stored.size, signed=_PACKED[stored.kind])
+        return unpack_codes(stored.content, KINDS[stored.kind].bits, stored.size, signed=_PACKED[stored.kind])
     if stored.kind == "BFLOAT16":
         return np.asarray(stored.content.view(ml_dtypes.bfloat16), np.float32)
     if stored.kind == "BOOL":
         return np.asarray(stored.content != 0)
     return stored.content.view(dtype)
-
-
-def unpack_codes(content: Bytes, bits: int, size: int, *, signed: bool) -> NDArray[np.int8]:
-    """Codes of fewer than 8 bits that stand packed in bytes, the first in the lowest bits."""
-    shifts = np.arange(0, 8, bits, dtype=np.uint8)
-    codes = np.asarray(((content[:, None] >> shifts) & (2**bits - 1)).reshape(-1)[:size], np.int8)
-    return np.where(codes >= 2 ** (bits - 1), codes - 2**bits, codes).astype(np.int8) if signed else codes
 
 
 def _tensor_quantizer(
@@ -226,7 +169,7 @@ def _tensor_quantizer(
     grid = stored.grid
     if grid is None or stored.kind not in SIGNED:
         return None
-    bits, signed = BITS[stored.kind], SIGNED[stored.kind]
+    bits, signed = KINDS[stored.kind].bits, SIGNED[stored.kind]
     if grid.block_size is not None:
         return _block_quantizer(stored, name, grid, grid.block_size, data)
     if grid.is_other:
@@ -261,20 +204,7 @@ def _block_quantizer(stored: RawTensor, name: str, grid: RawGrid, size: int, dat
         raise Damaged(f"tensor {name!r} has {scale.size} scales and {zero.size} zero points")
     zeros = np.zeros(target, np.int64) if zero is None else zero.reshape(target).astype(np.int64)
     scales = scale.reshape(target).astype(np.float32)
-    return Quantizer(scales, zeros, BITS[stored.kind], SIGNED[stored.kind], axis=axis, block_size=size)
-
-
-def _check_kernel(operator: LiteOperator, tensors: Sequence[LiteTensor]) -> None:
-    what = f"operator {operator.index}, {operator.kind},"
-    if operator.is_custom:
-        return
-    inputs, outputs = ([tensors[i] for i in places if i >= 0] for places in (operator.inputs, operator.outputs))
-    kinds, written = [one.kind for one in inputs], [one.kind for one in outputs]
-    check_operands(operator.kind, operator.options, kinds, written, what)
-    check_cast(operator.kind, [one.shape for one in inputs], [one.shape for one in outputs], what)
-    check_options(operator.kind, operator.options, what)
-    grids, written_grids = [one.quantizer for one in inputs], [one.quantizer for one in outputs]
-    check_steps(operator.kind, operator.options, grids, written_grids, what)
+    return Quantizer(scales, zeros, KINDS[stored.kind].bits, SIGNED[stored.kind], axis=axis, block_size=size)
 
 
 def _unique(names: Sequence[str]) -> list[str]:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -12,17 +12,17 @@ from numpy.typing import NDArray
 from onnx import numpy_helper
 
 from quantmedic.collectors.data.batches import Batch
-from quantmedic.collectors.from_litert.flatbuffer import BITS, read_raw
+from quantmedic.collectors.from_litert.flatbuffer import KINDS, SIGNED, LiteTensor, read_raw
 from quantmedic.collectors.from_litert.functions import DOMAIN
-from quantmedic.collectors.from_litert.litert_file import LiteModel, LiteTensor
+from quantmedic.collectors.from_litert.litert_file import LiteModel
 from quantmedic.collectors.from_litert.litert_site import Held
 from quantmedic.collectors.from_litert.litert_translation import Translation
 from quantmedic.collectors.from_onnx.onnx_graph import OnnxGraph
 from quantmedic.collectors.from_onnx.parse import parse
-from quantmedic.collectors.from_translation.translated_models import StoredCodes, TranslatedGraph
+from quantmedic.collectors.from_translation.translated_models import StoredCodes, TranslatedGraph, fields_of
 from quantmedic.collectors.pair.feed import feed_of
 from quantmedic.collectors.pair.graph import Operator, Tap
-from quantmedic.collectors.pair.quantizer import Quantizer
+from quantmedic.collectors.pair.quantizer import Quantizer, code_ends
 from quantmedic.engine.errors import ModelError
 
 Array = NDArray[np.generic]
@@ -82,7 +82,9 @@ class LiteRTGraph(TranslatedGraph[int]):
 
     def with_model(self, model: onnx.ModelProto) -> "LiteRTGraph":
         """The graph of a copy of the translation in which constants have other values."""
-        return _graph_of_parts(model, self.file, self.places, self.untranslated, self.held, self.grids)
+        graph = replace(self, **fields_of(parse_translation(self.path, model)))
+        graph.give_grids(self.grids)
+        return graph
 
     def content_with(self, changed: onnx.ModelProto) -> bytes:
         """The file with the constants of a changed copy of the translation; all else stays as it is.
@@ -127,8 +129,15 @@ def graph_of(model: LiteModel) -> LiteRTGraph:
         raise ModelError(
             "the model is damaged", where=f"{model.path}: {error or type(error).__name__}", help="convert it again"
         ) from error
-    missing = tuple(translation.untranslated)
-    graph = _graph_of_parts(translation.model, model, translation.places, missing, translation.held, translation.grids)
+    graph = LiteRTGraph(
+        file=model,
+        places=translation.places,
+        untranslated=tuple(translation.untranslated),
+        held=translation.held,
+        grids=translation.grids,
+        **fields_of(parse_translation(model.path, translation.model)),
+    )
+    graph.give_grids(graph.grids)
     graph.add_notices(model.notices)
     for name in translation.hybrid:
         graph.dynamic_nodes += 1
@@ -148,21 +157,6 @@ def parse_translation(path: Path, model: onnx.ModelProto) -> OnnxGraph:
     for op in graph.operators:
         if op.node.domain == DOMAIN:
             op.channels_last, op.bounds = True, _bounds(op)
-    return graph
-
-
-def _graph_of_parts(
-    translation: onnx.ModelProto,
-    file: LiteModel,
-    places: Mapping[str, int],
-    untranslated: tuple[str, ...],
-    held: Mapping[str, Held],
-    grids: Mapping[str, StoredCodes],
-) -> LiteRTGraph:
-    parsed = parse_translation(file.path, translation)
-    own = {each.name: getattr(parsed, each.name) for each in fields(OnnxGraph)}
-    graph = LiteRTGraph(file=file, places=places, untranslated=untranslated, held=held, grids=grids, **own)
-    graph.give_grids(grids)
     return graph
 
 
@@ -235,11 +229,11 @@ def _pack(numbers: Array, kind: str, before: Array) -> bytes | None:
     """Bytes of numbers, several codes of fewer than 8 bits to a byte; None where they do not fit into the type."""
     if numbers.shape != before.shape:
         return None
-    bits = BITS[kind]
+    bits = KINDS[kind].bits
     if before.dtype.kind == "f":
         return numbers.astype(before.dtype).tobytes()
-    low, end = (0, 2**bits) if kind.startswith("U") else (-(2 ** (bits - 1)), 2 ** (bits - 1))
-    if numbers.size and (numbers.min() < low or numbers.max() >= end):
+    low, high = code_ends(bits, SIGNED[kind])
+    if numbers.size and (numbers.min() < low or numbers.max() >= high + 1):  # floats skip the last code of 64 bits
         return None
     if bits >= 8:
         return numbers.astype(before.dtype).tobytes()

@@ -1,6 +1,6 @@
-"""Two LiteRT models that belong together: read, paired, described, and run with interpreters."""
+"""Two LiteRT models that belong together: read, paired, described, and run and observed with interpreters."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -11,57 +11,28 @@ from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.data.model_inputs import InputSpec
+from quantmedic.collectors.data.rows import OnDemand
 from quantmedic.collectors.from_litert.first_run import require_survival
-from quantmedic.collectors.from_litert.flatbuffer import LiteOperator
-from quantmedic.collectors.from_litert.litert_file import LiteModel, LiteTensor, read_litert
+from quantmedic.collectors.from_litert.flatbuffer import LiteOperator, LiteTensor
+from quantmedic.collectors.from_litert.litert_file import LiteModel, read_litert
 from quantmedic.collectors.from_litert.litert_graph import LiteRTGraph, graph_of
-from quantmedic.collectors.from_litert.litert_session import Sessions, is_open, takes_batches
-from quantmedic.collectors.from_litert.litert_view import LiteRTView
+from quantmedic.collectors.from_litert.litert_session import Session, Sessions, is_open, takes_batches
 from quantmedic.collectors.from_onnx.onnx_record import describe_files
 from quantmedic.collectors.from_translation.translated_models import TranslatedFiles, shared_pairs
 from quantmedic.collectors.measure.host import installed_version
-from quantmedic.collectors.measure.models import Description, Kernel, Producer, Runner
-from quantmedic.collectors.pair.graph import Shape
+from quantmedic.collectors.measure.models import Description, Faithfulness, Kernel, Producer, Reading, Runner, View
+from quantmedic.collectors.measure.plan import feature_of
+from quantmedic.collectors.pair.graph import Shape, Tap
 from quantmedic.collectors.pair.same_network import match_files
 from quantmedic.collectors.pair.tensor_pairs import Pair
 
 #: Operators that take float activations and integer weights: they quantize what they read at run time.
 _HYBRID = frozenset(
-    {
-        "CONV_2D",
-        "DEPTHWISE_CONV_2D",
-        "FULLY_CONNECTED",
-        "BATCH_MATMUL",
-        "TRANSPOSE_CONV",
-        "UNIDIRECTIONAL_SEQUENCE_LSTM",
-        "BIDIRECTIONAL_SEQUENCE_LSTM",
-        "UNIDIRECTIONAL_SEQUENCE_RNN",
-        "BIDIRECTIONAL_SEQUENCE_RNN",
-        "LSTM",
-        "RNN",
-        "SVDF",
-    }
+    {"CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "BATCH_MATMUL", "TRANSPOSE_CONV", "LSTM", "RNN", "SVDF"}
+    | {f"{way}_SEQUENCE_{kind}" for way in ("UNIDIRECTIONAL", "BIDIRECTIONAL") for kind in ("LSTM", "RNN")}
 )
 _QUANTIZERS = ("QUANTIZE", "DEQUANTIZE")
 Array = NDArray[np.generic]
-
-
-def kernels_of_file(graph: LiteRTGraph) -> dict[str, Kernel]:
-    """How each tensor is computed, by its names in the translation: LiteRT's kernels follow the types of tensors.
-
-    They compute with integers where they read and write integers, and, quantizing what they read at run time, where
-    they read float activations and integer weights.
-    """
-    names: dict[int, list[str]] = {}
-    for name, place in graph.places.items():
-        names.setdefault(place, []).append(name)
-    return {
-        name: _kernel(op, graph.file)
-        for op in graph.file.operators
-        if op.kind not in _QUANTIZERS
-        for place in op.outputs
-        for name in names.get(place, ())
-    }
 
 
 def _kernel(op: LiteOperator, model: LiteModel) -> Kernel:
@@ -119,18 +90,88 @@ def marks_of_files(floats: LiteModel, quantized: LiteModel) -> Iterator[str]:
         yield "tensors of the float file in its order"
     if quantized.description:
         yield f"description {quantized.description}"
-    yield from (f"metadata {name}" for name in _metadata(quantized.content))
+    yield from (f"metadata {name}" for name in quantized.metadata)
 
 
-def _metadata(content: bytes) -> Iterator[str]:
-    """Names of the metadata of a checked file."""
-    from ai_edge_litert.schema_py_generated import Model  # an optional package
+class LiteRTView(View):
+    """Shows numbered pairs of tensors; see ``View``.
 
-    model = Model.GetRootAs(content, 0)
-    for i in range(model.MetadataLength()):
-        name = model.Metadata(i).Name()
-        if name is not None:
-            yield name.decode(errors="replace")
+    Intermediate tensors are read from interpreters that keep all of them. The default delegate then hands every
+    operator's result over, where it would otherwise fuse some: the outputs are held against those of interpreters as
+    deployed, and where they differ, what is measured is called a simulation.
+    """
+
+    def __init__(
+        self,
+        models: "LiteRTModels",
+        pairs: Mapping[int, Pair],
+        first: Batch,
+        threads: int,
+        plain: Sequence[Array] | None = None,
+    ) -> None:
+        """Observe the pairs."""
+        self._sessions, self._match, self.pairs = models.sessions, models.match, dict(pairs)
+        self._float, self._quantized = models.float_graph, models.quantized
+        alone = plain if plain is not None else models.quantized_runner(threads)(first)
+        self._sessions.release()
+        self._feature = feature_of(self._float)
+        self._float_places = self._floats(pairs.values())
+        self._floats_session = self._observing(self._float, first, self._float_places.values(), threads)
+        places = {number: self._quantized.places[pair.tap.tensor] for number, pair in pairs.items()}
+        self._session = self._observing(self._quantized, first, places.values(), threads)
+        self.taps: dict[int, Tap] = {number: pair.tap for number, pair in pairs.items()}
+        self.observed = Faithfulness.of_outputs(alone, self.read_tensors(first).outputs[1])
+
+    def _floats(self, pairs: Iterable[Pair]) -> dict[str, int]:
+        """Places of the float tensors that are read, by their names: the network's outputs, too."""
+        graph = self._float
+        names = [*(pair.twin for pair in pairs), *([self._feature] if self._feature else [])]
+        return {name: graph.places[name] for name in names} | graph.ends
+
+    def _observing(self, graph: LiteRTGraph, first: Batch, places: Iterable[int], threads: int) -> Session:
+        """Interpreters that show these tensors: with the default delegate, or, where it keeps one to itself, without.
+
+        Raises:
+            ModelError: The model fails.
+        """
+        session = self._sessions.session(graph, threads, observed=True)
+        wanted = set(places)
+        if session.readable(graph.feed(first), sorted(wanted)) == wanted:
+            return session
+        return self._sessions.session(graph, threads, observed=True, delegated=False)
+
+    def renumber(self, numbers: Sequence[int]) -> None:
+        """Keep only these pairs and count them from 0."""
+        super().renumber(numbers)
+        self._float_places = self._floats(self.pairs.values())
+
+    def read_tensors(self, batch: Batch) -> Reading:
+        """Run both files.
+
+        Raises:
+            ModelError: One of them fails on this batch.
+        """
+        graph, quantized, matched = self._float, self._quantized, self._match.outputs
+        ends, theirs = ([*each.ends.values()] for each in (graph, quantized))
+        ends, theirs = [ends[i] for i, _ in matched], [theirs[j] for _, j in matched]
+        named = self._float_places
+        floats = self._floats_session.show(graph.feed(batch), [*named.values()])
+        places = {number: quantized.places[tap.tensor] for number, tap in self.taps.items()}
+        codes = self._session.show(quantized.feed(batch), [*places.values(), *theirs])
+        return Reading(
+            OnDemand(lambda name: floats[named[name]], named),
+            OnDemand(lambda number: codes[places[number]], places),
+            (
+                [graph.decode(place, floats[place]) for place in ends],
+                [quantized.decode(place, codes[place]) for place in theirs],
+            ),
+        )
+
+    def read_floats(self, batch: Batch, names: Sequence[str]) -> list[Array]:
+        """These tensors in one run of the float model alone."""
+        places = [self._float_places[name] for name in names]
+        found = self._floats_session.run(self._float.feed(batch), places)
+        return [found[place] for place in places]
 
 
 @dataclass
@@ -182,8 +223,7 @@ class LiteRTModels(TranslatedFiles[LiteRTGraph]):
     ) -> LiteRTView:
         """Both files in interpreters that keep their tensors."""
         self.first = self.first or first
-        graphs = self.float_graph, self.quantized
-        return LiteRTView(self.sessions, graphs, self.match, pairs, first, threads, plain)
+        return LiteRTView(self, pairs, first, threads, plain)
 
     def producer_of(self, pair: Pair) -> Producer:
         """What writes a measured tensor, as the files number and name it."""
@@ -211,8 +251,22 @@ class LiteRTModels(TranslatedFiles[LiteRTGraph]):
         )
 
     def kernels(self, threads: int) -> dict[str, Kernel]:
-        """How LiteRT computes the tensors of the quantized file, by their types."""
-        return kernels_of_file(self.quantized)
+        """How each tensor is computed, by its names in the translation: LiteRT's kernels follow the types of tensors.
+
+        They compute with integers where they read and write integers, and, quantizing what they read at run time, where
+        they read float activations and integer weights.
+        """
+        graph = self.quantized
+        names: dict[int, list[str]] = {}
+        for name, place in graph.places.items():
+            names.setdefault(place, []).append(name)
+        return {
+            name: _kernel(op, graph.file)
+            for op in graph.file.operators
+            if op.kind not in _QUANTIZERS
+            for place in op.outputs
+            for name in names.get(place, ())
+        }
 
     def runner_of(self, graph: LiteRTGraph, positions: Sequence[int], threads: int) -> Runner:
         """Runs a LiteRT file with interpreters as an application has them."""

@@ -3,7 +3,7 @@
 Sources: LiteRT's schema and reference kernels for what an operator does, ONNX's operator documentation for its nodes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -15,19 +15,14 @@ from quantmedic.collectors.from_litert.litert_site import (
     Node,
     Site,
     Translate,
-    activation_bounds,
-    constant_integers,
     fixed_sides,
-    flag,
     function_node,
-    integer_operand,
     node_with_activation,
     node_without_activation,
     onnx_node,
 )
-from quantmedic.collectors.from_translation.onnx_writer import Untranslatable, Value
+from quantmedic.collectors.from_translation.onnx_writer import BEYOND, Untranslatable, Value, slice_rows
 
-_INT64_MAX = np.iinfo(np.int64).max
 #: Value of the schema's enumeration of mirrorings.
 _REFLECT = 0
 #: Values of the schema's enumerations of paddings and of layouts of weights.
@@ -45,12 +40,12 @@ def _reshape(site: Site) -> Node:
 
 def _with_sides(kind: str, data: int, sides: int, site: Site) -> Node:
     """Data and int64 sides or counts, which a function casts where they are computed."""
-    return Node(kind, [site.value(data), integer_operand(site, sides)], is_function=site.integers(sides) is None)
+    return Node(kind, [site.value(data), site.integer_operand(sides)], is_function=site.integers(sides) is None)
 
 
 def _axis_of(site: Site, place: int) -> int:
     """The one axis that a constant operand names."""
-    return int(constant_integers(site, place).item())
+    return int(site.constant_integers(place).item())
 
 
 def _squeeze(site: Site) -> Node:
@@ -59,22 +54,16 @@ def _squeeze(site: Site) -> Node:
     return Node("Squeeze", [site.value(0), site.constant(axes)])
 
 
-def _pack(site: Site) -> Node:
+def _pack_or_unpack(name_of: Callable[[int], str], parts: Sequence[int], site: Site) -> Node:
+    """Tensors side by side on a new axis, or one taken apart along one, by the function for so many parts."""
     axis = site.op.options.integer("axis")
-    if not site.op.inputs:
+    if not parts:
         raise Untranslatable
-    return function_node(pack_function(len(site.op.inputs)), site, axis=axis, axes=[axis])
-
-
-def _unpack(site: Site) -> Node:
-    axis = site.op.options.integer("axis")
-    if not site.op.outputs:
-        raise Untranslatable
-    return function_node(unpack_function(len(site.op.outputs)), site, axis=axis, axes=[axis])
+    return function_node(name_of(len(parts)), site, axis=axis, axes=[axis])
 
 
 def _split_v(site: Site) -> Node:
-    axis, sizes = _axis_of(site, 2), constant_integers(site, 1).ravel().copy()
+    axis, sizes = _axis_of(site, 2), site.constant_integers(1).ravel().copy()
     if (sizes < 0).any():
         whole = site.shape(0)[axis]
         if whole is None:
@@ -87,39 +76,27 @@ def _slice(site: Site) -> Node:
     begin, size = site.integers(1), site.integers(2)
     if begin is None or size is None:
         return function_node("SliceOfSize", site)
-    ends = np.where(size < 0, _INT64_MAX, begin + size)
+    ends = np.where(size < 0, BEYOND, begin + size)
     return Node("Slice", [site.value(0), site.constant(begin.ravel()), site.constant(ends.ravel())])
 
 
 def _strided_slice(site: Site) -> Node:
     """Masks are bits by axis; an axis that is shrunk is dropped with the one entry that was taken of it."""
-    begin, end, strides = (constant_integers(site, place).ravel().tolist() for place in (1, 2, 3))
-    masks = {
-        name: site.op.options.integer(f"{name}Mask") for name in ("begin", "end", "ellipsis", "newAxis", "shrinkAxis")
-    }
-    if masks["ellipsis"] or masks["newAxis"] or flag(site, "offset"):
+    ends = [site.constant_integers(place).ravel().tolist() for place in (1, 2, 3)]
+    if any(site.op.options.integer(name) for name in ("ellipsisMask", "newAxisMask")) or site.flag("offset"):
         raise Untranslatable
-    squeezed = []
-    for axis, stride in enumerate(strides):
-        bit = 1 << axis
-        if masks["shrinkAxis"] & bit:
-            squeezed.append(axis)
-            end[axis] = begin[axis] + 1 if begin[axis] != -1 else _INT64_MAX
-            strides[axis] = 1
-            continue
-        if masks["begin"] & bit:
-            begin[axis] = 0 if stride > 0 else _INT64_MAX
-        if masks["end"] & bit:
-            end[axis] = _INT64_MAX if stride > 0 else -_INT64_MAX
-    parts = [site.constant(values) for values in (begin, end, list(range(len(begin))), strides)]
+    bits = [site.op.options.integer(name) for name in ("beginMask", "endMask", "shrinkAxisMask")]
+    masks = [tuple(bool(own & 1 << axis) for own in bits) for axis in range(len(ends[0]))]
+    parts = [site.constant(values) for values in slice_rows(zip(*ends, strict=True), masks)]
+    squeezed = [axis for axis, (_, _, single) in enumerate(masks) if single]
     if not squeezed:
         return Node("Slice", [site.value(0), *parts])
     return Node("Slice", [site.value(0), *parts], {"squeezed": squeezed}, is_function=True)
 
 
 def _reverse(site: Site) -> Node:
-    axes = constant_integers(site, 1).ravel()
-    last, before_first = np.full(axes.size, -1), np.full(axes.size, -_INT64_MAX)
+    axes = site.constant_integers(1).ravel()
+    last, before_first = np.full(axes.size, -1), np.full(axes.size, -BEYOND)
     ends = [site.constant(values) for values in (last, before_first, axes, last)]
     return Node("Slice", [site.value(0), *ends])
 
@@ -129,7 +106,7 @@ def _reverse_sequence(site: Site) -> Node:
     if sorted((batch, time)) != [0, 1]:
         raise Untranslatable
     return Node(
-        "ReverseSequence", [site.value(0), integer_operand(site, 1)], {"batch_axis": batch, "time_axis": time}, True
+        "ReverseSequence", [site.value(0), site.integer_operand(1)], {"batch_axis": batch, "time_axis": time}, True
     )
 
 
@@ -144,15 +121,11 @@ def _pad(site: Site) -> Node:
 def _mirror_pad(site: Site) -> Node:
     if site.op.options.integer("mode") != _REFLECT:
         raise Untranslatable
-    return Node("Pad", [site.value(0), site.constant(constant_integers(site, 1).T.ravel())], {"mode": "reflect"})
-
-
-def _move_blocks(kind: str, site: Site) -> Node:
-    return function_node(kind, site, blocksize=site.op.options.integer("blockSize"))
+    return Node("Pad", [site.value(0), site.constant(site.constant_integers(1).T.ravel())], {"mode": "reflect"})
 
 
 def _space_to_batch(site: Site) -> Node:
-    block, pads = constant_integers(site, 1).ravel(), constant_integers(site, 2)
+    block, pads = site.constant_integers(1).ravel(), site.constant_integers(2)
     _, height, width, channels = (*site.shape(0), None)[:4]
     if len(site.shape(0)) != 4 or block.size != 2:
         raise Untranslatable
@@ -166,7 +139,7 @@ def _space_to_batch(site: Site) -> Node:
 
 
 def _batch_to_space(site: Site) -> Node:
-    block, crops = constant_integers(site, 1).ravel(), constant_integers(site, 2)
+    block, crops = site.constant_integers(1).ravel(), site.constant_integers(2)
     if len(site.shape(0)) != 4 or block.size != 2:
         raise Untranslatable
     high, wide = block
@@ -247,7 +220,7 @@ def _depthwise_conv(site: Site) -> Node:
 
 
 def _conv_with_channels_last(site: Site, window: _Window, order: Sequence[int], group: int) -> Node:
-    attributes = {**window.attributes(site), "dilations": window.dilations, "group": group, **activation_bounds(site)}
+    attributes = {**window.attributes(site), "dilations": window.dilations, "group": group, **site.activation_bounds()}
     return Node("Conv", _operands(site, order), attributes, is_function=True)
 
 
@@ -281,7 +254,7 @@ def _transpose_conv(site: Site) -> Node:
         "strides": strides,
         "pads": begins + ends,
         "output_padding": more,
-        **activation_bounds(site, 2),
+        **site.activation_bounds(2),
     }
     return Node("ConvTranspose", operands, attributes, is_function=True)
 
@@ -289,8 +262,8 @@ def _transpose_conv(site: Site) -> Node:
 def _fully_connected(site: Site) -> Node:
     if site.op.options.integer("weightsFormat") == _SHUFFLED:
         raise Untranslatable
-    rank, inputs, bounds = len(site.shape(0)), site.shape(1)[-1], activation_bounds(site)
-    kept = rank - 2 if flag(site, "keepNumDims") else 0
+    rank, inputs, bounds = len(site.shape(0)), site.shape(1)[-1], site.activation_bounds()
+    kept = rank - 2 if site.flag("keepNumDims") else 0
     if kept < 0 or len(site.shape(1)) != 2:
         raise Untranslatable
     operands = _operands(site, None)
@@ -307,7 +280,7 @@ def _batch_matmul(site: Site) -> Node:
     names, orders = [], []
     for place, option in enumerate(("adjX", "adjY")):
         plain = list(range(len(site.shape(place))))
-        turned = [*plain[:-2], plain[-1], plain[-2]] if flag(site, option) else plain
+        turned = [*plain[:-2], plain[-1], plain[-2]] if site.flag(option) else plain
         try:
             names.append(site.value(place, turned))
             orders.append(plain)
@@ -321,19 +294,19 @@ def _batch_matmul(site: Site) -> Node:
 
 def _pool_2d(kind: str, site: Site) -> Node:
     sides = [site.op.options.integer(name) for name in ("filterHeight", "filterWidth")]
-    attributes = {**_window_of(site, sides).attributes(site), "kernel_shape": sides, **activation_bounds(site)}
+    attributes = {**_window_of(site, sides).attributes(site), "kernel_shape": sides, **site.activation_bounds()}
     return Node(kind, [site.value(0)], attributes, is_function=True)
 
 
 def _resize(mode: str, site: Site) -> Node:
     """LiteRT rounds the nearest place half up where it aligns corners or centres, else down."""
-    aligned, centred = (flag(site, name) for name in ("alignCorners", "halfPixelCenters"))
+    aligned, centred = (site.flag(name) for name in ("alignCorners", "halfPixelCenters"))
     attributes = {
         "mode": mode,
         "coordinate_transformation_mode": "align_corners" if aligned else "half_pixel" if centred else "asymmetric",
         "nearest_mode": "round_prefer_ceil" if aligned or centred else "floor",
     }
-    return Node("Resize", [site.value(0), integer_operand(site, 1)], attributes, is_function=True)
+    return Node("Resize", [site.value(0), site.integer_operand(1)], attributes, is_function=True)
 
 
 def _local_response(site: Site) -> Node:
@@ -357,7 +330,7 @@ def _softmax_with_beta(site: Site) -> Node:
 def _fake_quant(site: Site) -> Node:
     """The range is moved so that 0.0 lies on the grid, as TensorFlow does it."""
     low, high = (site.op.options.number(name, 0.0) for name in ("min", "max"))
-    first, bits = int(flag(site, "narrowRange")), site.op.options.integer("numBits", 8)
+    first, bits = int(site.flag("narrowRange")), site.op.options.integer("numBits", 8)
     if not low < high or not 2 <= bits <= 16:
         raise Untranslatable
     last = 2**bits - 1
@@ -367,8 +340,8 @@ def _fake_quant(site: Site) -> Node:
 
 
 def _reduce_over_axes(kind: str, site: Site, *, is_function: bool = False) -> Node:
-    axes = site.constant(constant_integers(site, 1).ravel())
-    keepdims = int(flag(site, "keepDims"))
+    axes = site.constant(site.constant_integers(1).ravel())
+    keepdims = int(site.flag("keepDims"))
     return Node(kind, [site.value(0), axes], {"keepdims": keepdims}, is_function)
 
 
@@ -377,8 +350,8 @@ def _arg(kind: str, site: Site) -> Node:
 
 
 def _cumsum(site: Site) -> Node:
-    flags = {name: int(flag(site, name)) for name in ("exclusive", "reverse")}
-    return Node("CumSum", [site.value(0), site.constant(constant_integers(site, 1).reshape(()))], flags)
+    flags = {name: int(site.flag(name)) for name in ("exclusive", "reverse")}
+    return Node("CumSum", [site.value(0), site.constant(site.constant_integers(1).reshape(()))], flags)
 
 
 def _floor_div(site: Site) -> Node:
@@ -391,6 +364,7 @@ def _plainly(**kinds: str) -> dict[str, Translate]:
     return {kind: partial(onnx_node, name) for kind, name in kinds.items()}
 
 
+#: Translations by the schema's names. QUANTIZE and DEQUANTIZE are not among them: they are grids, not operators.
 OPERATORS: dict[str, Translate] = {
     **_plainly(RELU="Relu", TANH="Tanh", LOGISTIC="Sigmoid", HARD_SWISH="HardSwish", ELU="Elu"),
     **_plainly(EXP="Exp", LOG="Log", SQRT="Sqrt", SIN="Sin", COS="Cos", ABS="Abs", NEG="Neg", SIGN="Sign"),
@@ -404,7 +378,7 @@ OPERATORS: dict[str, Translate] = {
     "RELU_0_TO_1": partial(_clip_between, 0.0, 1.0),
     "LEAKY_RELU": lambda site: onnx_node("LeakyRelu", site, alpha=site.op.options.number("alpha", 0.0)),
     "PRELU": partial(function_node, "PRelu"),
-    "GELU": lambda site: onnx_node("Gelu", site, approximate="tanh" if flag(site, "approximate") else "none"),
+    "GELU": lambda site: onnx_node("Gelu", site, approximate="tanh" if site.flag("approximate") else "none"),
     "SOFTMAX": _softmax_with_beta,
     "LOG_SOFTMAX": lambda site: onnx_node("LogSoftmax", site, axis=-1),
     "L2_NORMALIZATION": lambda site: node_without_activation("LpNormalization", site, axis=-1, p=2),
@@ -440,11 +414,11 @@ OPERATORS: dict[str, Translate] = {
     "CUMSUM": _cumsum,
     "RESHAPE": _reshape,
     "SQUEEZE": _squeeze,
-    "EXPAND_DIMS": lambda site: Node("Unsqueeze", [site.value(0), site.constant(constant_integers(site, 1).ravel())]),
-    "TRANSPOSE": lambda site: Node("Transpose", [site.value(0)], {"perm": constant_integers(site, 1).ravel().tolist()}),
+    "EXPAND_DIMS": lambda site: Node("Unsqueeze", [site.value(0), site.constant(site.constant_integers(1).ravel())]),
+    "TRANSPOSE": lambda site: Node("Transpose", [site.value(0)], {"perm": site.constant_integers(1).ravel().tolist()}),
     "CONCATENATION": lambda site: node_without_activation("Concat", site, axis=site.op.options.integer("axis")),
-    "PACK": _pack,
-    "UNPACK": _unpack,
+    "PACK": lambda site: _pack_or_unpack(pack_function, site.op.inputs, site),
+    "UNPACK": lambda site: _pack_or_unpack(unpack_function, site.op.outputs, site),
     "SPLIT": lambda site: Node(
         "Split", [site.value(1)], {"axis": _axis_of(site, 0), "num_outputs": len(site.op.outputs)}
     ),
@@ -456,8 +430,8 @@ OPERATORS: dict[str, Translate] = {
     "PAD": _pad,
     "PADV2": _pad,
     "MIRROR_PAD": _mirror_pad,
-    "DEPTH_TO_SPACE": partial(_move_blocks, "DepthToSpace"),
-    "SPACE_TO_DEPTH": partial(_move_blocks, "SpaceToDepth"),
+    "DEPTH_TO_SPACE": lambda site: function_node("DepthToSpace", site, blocksize=site.op.options.integer("blockSize")),
+    "SPACE_TO_DEPTH": lambda site: function_node("SpaceToDepth", site, blocksize=site.op.options.integer("blockSize")),
     "SPACE_TO_BATCH_ND": _space_to_batch,
     "BATCH_TO_SPACE_ND": _batch_to_space,
     "TILE": partial(_with_sides, "Tile", 0, 1),
@@ -467,15 +441,12 @@ OPERATORS: dict[str, Translate] = {
     "RANK": partial(function_node, "Rank"),
     "CAST": lambda site: onnx_node("Cast", site, to=site.onnx_kind(0)),
     "GATHER": _gather,
-    "GATHER_ND": lambda site: Node("GatherND", [site.value(0), integer_operand(site, 1)], {"batch_dims": 0}, True),
+    "GATHER_ND": lambda site: Node("GatherND", [site.value(0), site.integer_operand(1)], {"batch_dims": 0}, True),
     "SCATTER_ND": lambda site: Node(
-        "ScatterND", [integer_operand(site, 0), site.value(1), integer_operand(site, 2)], is_function=True
+        "ScatterND", [site.integer_operand(0), site.value(1), site.integer_operand(2)], is_function=True
     ),
     "EMBEDDING_LOOKUP": lambda site: Node("Gather", [site.value(1), site.value(0)], {"axis": 0}),
     "ONE_HOT": lambda site: function_node("OneHot", site, axis=site.op.options.integer("axis", -1)),
     "TOPK_V2": partial(function_node, "TopK"),
     "WHERE": partial(function_node, "NonZero"),
 }
-
-
-"""Translations by the schema's names. QUANTIZE and DEQUANTIZE are not among them: they are grids, not operators."""

@@ -20,6 +20,7 @@ from quantmedic.collectors.data.messages import error_line
 from quantmedic.collectors.from_litert.litert_file import LiteModel
 from quantmedic.collectors.from_litert.litert_graph import LiteRTGraph
 from quantmedic.collectors.measure.models import Runner
+from quantmedic.collectors.measure.outputs import output_difference
 from quantmedic.collectors.native.runs import run_native
 from quantmedic.collectors.pair.feed import feed_error
 from quantmedic.engine.errors import ModelError
@@ -293,7 +294,11 @@ def takes_batches(session: Session, model: LiteModel) -> bool:
         together = session.run(feed, outputs)
     except ModelError:
         return False
-    return all(_equals_single_samples(together[place], [found[place] for found in alone]) for place in outputs)
+    single = [[found[place] for found in alone] for place in outputs]
+    if any(array.ndim == 0 for arrays in single for array in arrays):
+        return False
+    expected = [np.concatenate(arrays) for arrays in single]
+    return output_difference(expected, [together[place] for place in outputs]) <= SAME_BATCHED
 
 
 def _probe_samples(model: LiteModel, place: int, rng: np.random.Generator) -> Array:
@@ -306,20 +311,6 @@ def _probe_samples(model: LiteModel, place: int, rng: np.random.Generator) -> Ar
     if kind.kind == "i" and tensor.quantizer is not None:
         return rng.integers(tensor.quantizer.qmin, tensor.quantizer.qmax + 1, shape).astype(kind)
     return np.zeros(shape, kind)
-
-
-def _equals_single_samples(together: Array, alone: Sequence[Array]) -> bool:
-    if any(each.ndim == 0 for each in alone):
-        return False
-    expected = np.concatenate(alone)
-    if expected.shape != together.shape:
-        return False
-    a, b = expected.astype(np.float64), together.astype(np.float64)
-    finite = np.isfinite(a) & np.isfinite(b)
-    if not np.array_equal(np.isfinite(a), np.isfinite(b)):
-        return False
-    top = float(np.abs(a[finite]).max(initial=0.0))
-    return bool((np.abs(a - b)[finite] <= SAME_BATCHED * top).all())
 
 
 @contextmanager

@@ -9,8 +9,8 @@ import onnx
 from numpy.typing import ArrayLike, NDArray
 from onnx import TensorProto, helper
 
-from quantmedic.collectors.from_litert.flatbuffer import LiteOperator
-from quantmedic.collectors.from_litert.litert_file import LiteModel, LiteTensor
+from quantmedic.collectors.from_litert.flatbuffer import CODES, KINDS, LiteOperator, LiteTensor
+from quantmedic.collectors.from_litert.litert_file import LiteModel
 from quantmedic.collectors.from_translation.onnx_writer import (
     OnnxWriter,
     Untranslatable,
@@ -33,27 +33,6 @@ _ACTIVATIONS: dict[int, dict[str, float]] = {
     3: {"low": 0.0, "high": 6.0},
 }
 _INT32 = np.iinfo(np.int32)
-#: Schema's types in ONNX's; codes of 2 bits have no type in this opset and are stored in 4.
-TYPES = {
-    "FLOAT32": TensorProto.FLOAT,
-    "FLOAT16": TensorProto.FLOAT16,
-    "FLOAT64": TensorProto.DOUBLE,
-    "BFLOAT16": TensorProto.FLOAT,
-    "INT2": TensorProto.INT4,
-    "INT4": TensorProto.INT4,
-    "UINT4": TensorProto.UINT4,
-    "BOOL": TensorProto.BOOL,
-    "STRING": TensorProto.STRING,
-    "COMPLEX64": TensorProto.COMPLEX64,
-    "COMPLEX128": TensorProto.COMPLEX128,
-    **{
-        f"{sign}INT{bits}": TensorProto.DataType.Value(f"{sign}INT{bits}")
-        for sign in ("", "U")
-        for bits in (8, 16, 32, 64)
-    },
-}
-#: Types of the codes of quantized activations.
-CODES = frozenset({"INT2", "INT4", "UINT4", "INT8", "UINT8", "INT16", "UINT16"})
 
 
 class Held(NamedTuple):
@@ -162,7 +141,7 @@ class TensorWriter(OnnxWriter):
 
     def _add_grid_of(self, tensor: LiteTensor, kind: str, source: str, target: str) -> None:
         assert tensor.quantizer is not None  # is_coded
-        self.add_grid(kind, source, target, tensor.name, tensor.quantizer, TYPES[tensor.kind])
+        self.add_grid(kind, source, target, tensor.name, tensor.quantizer, KINDS[tensor.kind].onnx)
 
     def _constant_values(self, tensor: LiteTensor, order: tuple[int, ...]) -> str:
         """Real values of a constant; the first order that is asked for has its name."""
@@ -176,11 +155,11 @@ class TensorWriter(OnnxWriter):
         return self._constants[key]
 
     def _add_constant(self, tensor: LiteTensor, name: str, data: Array, order: tuple[int, ...]) -> str:
-        quantizer = None if tensor.quantizer is None else _with_order(tensor.quantizer, order)
+        quantizer = None if tensor.quantizer is None else tensor.quantizer.transpose(order)
         if quantizer is not None:
             return self._dequantize_constant(name, tensor.kind, data, quantizer)
         if tensor.kind != "FLOAT16":
-            return self.store_initializer(name, data, TYPES[tensor.kind] if data.dtype.kind != "O" else None)
+            return self.store_initializer(name, data, KINDS[tensor.kind].onnx if data.dtype.kind != "O" else None)
         source, target = self.store_initializer(name, data), self.fresh(f"{name}:values")
         self.nodes.append(make_node("Cast", [source], [target], target, attributes={"to": TensorProto.FLOAT}))
         return target
@@ -274,22 +253,48 @@ class Site:
         """Type of a result in ONNX's numbers."""
         tensor = self.writer.tensors[self.op.outputs[place]]
         coded = self.writer.is_coded(tensor.index)
-        return TensorProto.FLOAT if coded else TYPES[tensor.kind]
+        kind = TensorProto.FLOAT if coded else KINDS[tensor.kind].onnx
+        if kind == TensorProto.UNDEFINED:
+            raise Untranslatable
+        return kind
+
+    def flag(self, name: str) -> bool:
+        """An option that is on or off; off where the file does not have it."""
+        return bool(self.op.options.integer(name))
+
+    def constant_integers(self, place: int) -> Integers:
+        """What a constant operand holds.
+
+        Raises:
+            Untranslatable: It is computed.
+        """
+        values = self.integers(place)
+        if values is None:
+            raise Untranslatable
+        return values
+
+    def operands(self) -> list[str]:
+        """Names of all operands."""
+        return [self.value(place) for place in range(len(self.op.inputs))]
+
+    def integer_operand(self, place: int) -> str:
+        """An operand of integers: as int64 where it is constant, else as it is."""
+        values = self.integers(place)
+        return self.value(place) if values is None else self.constant(values)
+
+    def activation_bounds(self, data: int = 0) -> dict[str, float]:
+        """Ends of the activation that is built in, empty without one; ``data`` is the operand that it works on.
+
+        Raises:
+            Untranslatable: The activation has no counterpart.
+        """
+        bounds = _ACTIVATIONS.get(self.op.options.integer("fusedActivationFunction"))
+        if bounds is None or (bounds and self.kind(data) not in FLOATS):
+            raise Untranslatable
+        return bounds
 
 
 Translate = Callable[[Site], Node]
-
-
-def constant_integers(site: Site, place: int) -> Integers:
-    """What a constant operand holds.
-
-    Raises:
-        Untranslatable: It is computed.
-    """
-    values = site.integers(place)
-    if values is None:
-        raise Untranslatable
-    return values
 
 
 def fixed_sides(sides: Sequence[int | None]) -> list[int]:
@@ -304,42 +309,20 @@ def fixed_sides(sides: Sequence[int | None]) -> list[int]:
     return found
 
 
-def flag(site: Site, name: str) -> bool:
-    """An option that is on or off; off where the file does not have it."""
-    return bool(site.op.options.integer(name))
-
-
-def activation_bounds(site: Site, data: int = 0) -> dict[str, float]:
-    """Ends of the activation that is built in, empty without one; ``data`` is the operand that it works on.
-
-    Raises:
-        Untranslatable: The activation has no counterpart.
-    """
-    bounds = _ACTIVATIONS.get(site.op.options.integer("fusedActivationFunction"))
-    if bounds is None or (bounds and site.kind(data) not in FLOATS):
-        raise Untranslatable
-    return bounds
-
-
-def operands(site: Site) -> list[str]:
-    """Names of all operands."""
-    return [site.value(place) for place in range(len(site.op.inputs))]
-
-
 def onnx_node(kind: str, site: Site, **attributes: Value) -> Node:
     """An operator of ONNX with all operands."""
-    return Node(kind, operands(site), attributes)
+    return Node(kind, site.operands(), attributes)
 
 
 def function_node(kind: str, site: Site, **attributes: Value) -> Node:
     """A function of ``functions`` with all operands."""
-    return Node(kind, operands(site), attributes, is_function=True)
+    return Node(kind, site.operands(), attributes, is_function=True)
 
 
 def node_with_activation(kind: str, site: Site) -> Node:
     """An operator with all operands, and the activation that is built in."""
-    bounds = activation_bounds(site)
-    return Node(kind, operands(site), {**bounds}, is_function=bool(bounds))
+    bounds = site.activation_bounds()
+    return Node(kind, site.operands(), {**bounds}, is_function=bool(bounds))
 
 
 def node_without_activation(kind: str, site: Site, **attributes: Value) -> Node:
@@ -348,36 +331,19 @@ def node_without_activation(kind: str, site: Site, **attributes: Value) -> Node:
     Raises:
         Untranslatable: It has an activation built in.
     """
-    if activation_bounds(site):
+    if site.activation_bounds():
         raise Untranslatable
-    return Node(kind, operands(site), attributes)
-
-
-def integer_operand(site: Site, place: int) -> str:
-    """An operand of integers: as int64 where it is constant, else as it is."""
-    values = site.integers(place)
-    return site.value(place) if values is None else site.constant(values)
+    return Node(kind, site.operands(), attributes)
 
 
 def value_info(name: str, kind: str, shape: Shape, batch: str | None = None) -> onnx.ValueInfoProto:
     """Type and shape; sides that depend on the data are left open, the first of an input under a name."""
-    return helper.make_tensor_value_info(name, TYPES.get(kind, TensorProto.UNDEFINED), open_first_side(shape, batch))
-
-
-def _with_order(quantizer: Quantizer, order: tuple[int, ...]) -> Quantizer:
-    """The grid of a constant whose axes are put in another order."""
-    if quantizer.axis is None:
-        return quantizer
-    axis = order.index(quantizer.axis % len(order))
-    if not quantizer.block_size:
-        return replace(quantizer, axis=axis)
-    scale, zero_point = quantizer.scale.transpose(order), quantizer.zero_point.transpose(order)
-    return replace(quantizer, scale=scale, zero_point=zero_point, axis=axis)
+    return helper.make_tensor_value_info(name, KINDS[kind].onnx, open_first_side(shape, batch))
 
 
 def _stored_as(kind: str, codes: Array, quantizer: Quantizer) -> int | None:
     """The type in which ONNX can dequantize these codes; None where there is none."""
     if kind in CODES:
-        return int(TYPES[kind])
+        return KINDS[kind].onnx
     fits = codes.size == 0 or (codes.min() >= _INT32.min and codes.max() <= _INT32.max)
     return int(TensorProto.INT32) if fits and kind in ("INT32", "INT64") and not quantizer.zero_point.any() else None

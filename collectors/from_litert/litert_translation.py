@@ -10,12 +10,11 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto
 
-from quantmedic.collectors.from_litert.flatbuffer import LiteOperator
+from quantmedic.collectors.from_litert.flatbuffer import CODES, LiteOperator
 from quantmedic.collectors.from_litert.functions import DOMAIN, OPSET, functions_of
 from quantmedic.collectors.from_litert.litert_file import LiteModel
 from quantmedic.collectors.from_litert.litert_operators import OPERATORS
 from quantmedic.collectors.from_litert.litert_site import (
-    CODES,
     Node,
     Site,
     TensorWriter,

@@ -60,108 +60,103 @@ _SUMS = frozenset({"MatMulInteger", "ConvInteger"})
 
 def add_integer(graph: OnnxGraph, node: onnx.NodeProto) -> None:
     """Add an integer operator as the float one that it stands for, and note the grids that it states."""
-    graph.integer_nodes += 1
-    layout = INTEGER_OPS[node.op_type]
-    values = layout.values or tuple((i, i + 1, i + 2) for i in range(2, len(node.input) - 1, 3))
-    inputs = [_note_operand(graph, node, layout.kind, *positions) for positions in values]
-    if node.op_type == "MatMulNBits":
-        inputs.append(_packed_weights(graph, node))
-    if layout.bias is not None and _input(node, layout.bias):
-        inputs.append(_add_bias(graph, node.input[layout.bias], inputs))
-    graph.append(node, layout.kind, inputs)
-    _settle_output(graph, node, layout.output)
+    _IntegerOperator(graph, node).add()
 
 
-def _input(node: onnx.NodeProto, position: int) -> str:
-    return str(node.input[position]) if 0 <= position < len(node.input) else ""
+class _IntegerOperator:
+    """An integer operator that is added to a graph."""
 
+    def __init__(self, graph: OnnxGraph, node: onnx.NodeProto) -> None:
+        self._graph, self._node, self._layout = graph, node, INTEGER_OPS[node.op_type]
+        self._attributes = attributes_of(node)
 
-def _note_operand(graph: OnnxGraph, node: onnx.NodeProto, kind: str, position: int, scale: int, zero: int) -> str:
-    """The root or constant that an operand is; its grid is noted."""
-    name = str(node.input[position])
-    if name in graph.constants:
-        _dequantize_constant(graph, name, _operand_grid(graph, node, name, kind, scale, zero))
+    def add(self) -> None:
+        """Add it; see ``add_integer``."""
+        graph, node, layout = self._graph, self._node, self._layout
+        graph.integer_nodes += 1
+        values = layout.values or tuple((i, i + 1, i + 2) for i in range(2, len(node.input) - 1, 3))
+        inputs = [self._note_operand(*positions) for positions in values]
+        if node.op_type == "MatMulNBits":
+            inputs.append(self._packed_weights())
+        if layout.bias is not None and self._input(layout.bias):
+            inputs.append(self._bias(self._input(layout.bias), inputs))
+        graph.append(node, layout.kind, inputs)
+        if layout.output and self._input(layout.output[0]):
+            graph.write_codes(node.output[0], self._quantizer(*layout.output, None))
+        elif node.op_type in _SUMS:
+            graph.write_codes(node.output[0], None)
+
+    def _input(self, position: int) -> str:
+        return str(self._node.input[position]) if 0 <= position < len(self._node.input) else ""
+
+    def _note_operand(self, position: int, scale: int, zero: int) -> str:
+        """The root or constant that an operand is; its grid is noted."""
+        graph, name = self._graph, str(self._node.input[position])
+        constant = graph.constants.get(name)
+        if constant is None:
+            quantizer = None if scale == _NOWHERE else self._quantizer(scale, zero, None)
+            if quantizer is not None:
+                graph.read_codes(name, quantizer)
+            return graph.root(name)
+        if constant.quantizer is None and constant.codes is not None:
+            grid = self._grid_of(constant, constant.codes.ndim - 1, scale, zero)
+            values = grid.dequantize(constant.codes) if grid is not None else None
+            graph.constants[name] = Constant(constant.name, values, grid, constant.codes)
+            graph.codes[name] = grid
         return name
-    if scale != _NOWHERE:
-        quantizer = _inline_quantizer(graph, node, scale, zero, None)
-        if quantizer is not None:
-            graph.read_codes(name, quantizer)
-    return graph.root(name)
 
-
-def _operand_grid(
-    graph: OnnxGraph, node: onnx.NodeProto, name: str, kind: str, scale: int, zero: int
-) -> Quantizer | None:
-    constant = graph.constants[name]
-    if constant.codes is None:
-        return None
-    if scale != _NOWHERE:
-        axis = 0 if kind == "Conv" or attributes_of(node).integer("transB") else constant.codes.ndim - 1
-        return _inline_quantizer(graph, node, scale, zero, axis)
-    if node.op_type not in _SUMS:
-        return None
-    # An operator further down applies the scale: until then ranges are in codes.
-    stored = graph.constants.get(_input(node, zero))
-    points = np.zeros((), np.int64) if stored is None or stored.codes is None else np.asarray(stored.codes, np.int64)
-    along = None if points.size == 1 else 0 if kind == "Conv" else constant.codes.ndim - 1
-    points = points.reshape(() if along is None else -1)
-    return Quantizer(np.ones(points.shape, np.float32), points, *constant.bits, along)
-
-
-def _inline_quantizer(
-    graph: OnnxGraph, node: onnx.NodeProto, scale: int, zero: int, axis: int | None
-) -> Quantizer | None:
-    constant = graph.constants.get(_input(node, scale))
-    if constant is None or constant.values is None:
-        return None
-    shape = () if constant.values.size == 1 else constant.values.shape
-    points, bits, signed = np.zeros(shape, np.int64), 8, False
-    if zero_name := _input(node, zero):
-        stored = graph.constants.get(zero_name)
-        if stored is None or stored.codes is None:
+    def _grid_of(self, constant: Constant, last: int, scale: int, zero: int) -> Quantizer | None:
+        """The grid of stored codes, whose last axis is this one."""
+        is_conv = self._layout.kind == "Conv"
+        if scale != _NOWHERE:
+            return self._quantizer(scale, zero, 0 if is_conv or self._attributes.integer("transB") else last)
+        if self._node.op_type not in _SUMS:
             return None
-        points = np.broadcast_to(np.asarray(stored.codes, np.int64), constant.values.shape).reshape(shape)
-        bits, signed = stored.bits
-    return Quantizer(constant.values.reshape(shape), points, bits, signed, axis if constant.values.size > 1 else None)
+        # An operator further down applies the scale: until then ranges are in codes.
+        stored = self._graph.constants.get(self._input(zero))
+        known = None if stored is None else stored.codes
+        points = np.zeros((), np.int64) if known is None else np.asarray(known, np.int64)
+        along = None if points.size == 1 else 0 if is_conv else last
+        points = points.reshape(() if along is None else -1)
+        return Quantizer(np.ones(points.shape, np.float32), points, *constant.bits, along)
 
+    def _quantizer(self, scale: int, zero: int, axis: int | None) -> Quantizer | None:
+        """The grid that inputs at these positions state."""
+        constant = self._graph.constants.get(self._input(scale))
+        if constant is None or constant.values is None:
+            return None
+        values = constant.values
+        shape = () if values.size == 1 else values.shape
+        points, bits, signed = np.zeros(shape, np.int64), 8, False
+        if zero_name := self._input(zero):
+            stored = self._graph.constants.get(zero_name)
+            if stored is None or stored.codes is None:
+                return None
+            points = np.broadcast_to(np.asarray(stored.codes, np.int64), values.shape).reshape(shape)
+            bits, signed = stored.bits
+        return Quantizer(values.reshape(shape), points, bits, signed, axis if values.size > 1 else None)
 
-def _dequantize_constant(graph: OnnxGraph, name: str, quantizer: Quantizer | None) -> None:
-    constant = graph.constants[name]
-    if constant.quantizer is None and constant.codes is not None:
-        values = quantizer.dequantize(constant.codes) if quantizer is not None else None
-        graph.constants[name] = Constant(constant.name, values, quantizer, constant.codes)
-        graph.codes[name] = quantizer
+    def _bias(self, name: str, inputs: list[str]) -> str:
+        """The int32 bias of an integer operator lies on the grid s_x · s_w."""
+        graph = self._graph
+        bias, weight = graph.constants.get(name), graph.constants.get(inputs[1])
+        step = next((tap.quantizer for tap in graph.quantizers.get(inputs[0], [])), None)
+        if bias is None or bias.codes is None or step is None or weight is None or weight.quantizer is None:
+            return name if bias is not None else graph.root(name)
+        scale = np.asarray(step.scale * weight.quantizer.scale, np.float32)
+        quantizer = Quantizer(scale, np.zeros(scale.shape, np.int64), 32, True, 0 if scale.ndim else None)
+        graph.constants[name] = Constant(bias.name, quantizer.dequantize(bias.codes), quantizer, bias.codes)
+        return name
 
-
-def _add_bias(graph: OnnxGraph, name: str, inputs: list[str]) -> str:
-    """The int32 bias of an integer operator lies on the grid s_x · s_w."""
-    bias, weight = graph.constants.get(name), graph.constants.get(inputs[1])
-    step = next((tap.quantizer for tap in graph.quantizers.get(inputs[0], [])), None)
-    if bias is None or bias.codes is None or step is None or weight is None or weight.quantizer is None:
-        return name if bias is not None else graph.root(name)
-    scale = np.asarray(step.scale * weight.quantizer.scale, np.float32)
-    quantizer = Quantizer(scale, np.zeros(scale.shape, np.int64), 32, True, 0 if scale.ndim else None)
-    graph.constants[name] = Constant(bias.name, quantizer.dequantize(bias.codes), quantizer, bias.codes)
-    return name
-
-
-def _packed_weights(graph: OnnxGraph, node: onnx.NodeProto) -> str:
-    """Note bits, block size and scales of the weights of MatMulNBits, which stay packed."""
-    attributes, name = attributes_of(node), str(node.input[1])
-    bits, block = attributes.integer("bits", 4), attributes.integer("block_size") or None
-    scales = graph.constants.get(node.input[2])
-    scale = np.zeros((), np.float32) if scales is None or scales.values is None else scales.values
-    quantizer = Quantizer(scale, np.zeros(scale.shape, np.int64), bits, False, 0, block)
-    graph.constants[name] = Constant(name, None, quantizer)
-    return name
-
-
-def _settle_output(graph: OnnxGraph, node: onnx.NodeProto, output: tuple[int, int] | None) -> None:
-    """Note the grid of what the operator writes; nothing where it writes floats."""
-    if output and _input(node, output[0]):
-        graph.write_codes(node.output[0], _inline_quantizer(graph, node, *output, None))
-    elif node.op_type in _SUMS:
-        graph.write_codes(node.output[0], None)
+    def _packed_weights(self) -> str:
+        """Note bits, block size and scales of the weights of MatMulNBits, which stay packed."""
+        name = str(self._node.input[1])
+        bits, block = self._attributes.integer("bits", 4), self._attributes.integer("block_size") or None
+        scales = self._graph.constants.get(self._node.input[2])
+        scale = np.zeros((), np.float32) if scales is None or scales.values is None else scales.values
+        quantizer = Quantizer(scale, np.zeros(scale.shape, np.int64), bits, False, 0, block)
+        self._graph.constants[name] = Constant(name, None, quantizer)
+        return name
 
 
 def join_dynamic(graph: OnnxGraph) -> None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from onnx import numpy_helper
 
 from quantmedic.collectors.from_onnx.onnx_graph import attributes_of
-from quantmedic.collectors.pair.channels import reshaped_axis, transposed_axis
+from quantmedic.collectors.pair.channels import reshaped_axis
 from quantmedic.collectors.pair.constants import Constant
 from quantmedic.collectors.pair.graph import Attributes
 from quantmedic.collectors.pair.quantizer import Quantizer
@@ -120,12 +120,7 @@ def _moved_quantizer(
     if kind != "Transpose":
         axis = reshaped_axis(quantizer.axis % len(before), before, after)
         return None if axis is None or quantizer.block_size else replace(quantizer, axis=axis)
-    order = _order(attributes, len(before))
-    axis = transposed_axis(quantizer.axis % len(before), order)
-    if quantizer.block_size:
-        scale, zero_point = quantizer.scale.transpose(order), quantizer.zero_point.transpose(order)
-        return replace(quantizer, scale=scale, zero_point=zero_point, axis=axis)
-    return None if axis is None else replace(quantizer, axis=axis)
+    return quantizer.transpose(_order(attributes, len(before)))
 
 
 def _order(attributes: Attributes, rank: int) -> tuple[int, ...]:

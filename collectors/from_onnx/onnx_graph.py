@@ -17,6 +17,8 @@ from quantmedic.collectors.pair.tensor_pairs import PairedGraphs
 #: Domains of ONNX's own operators.
 DEFAULT_DOMAINS = ("", "ai.onnx")
 _DIGEST_BYTES = 16
+#: Types of attributes that hold graphs; of older files some have no type.
+_WITH_GRAPHS = (onnx.AttributeProto.UNDEFINED, onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
 
 
 @dataclass
@@ -67,8 +69,14 @@ def _list_names(graph: onnx.GraphProto) -> Iterator[str]:
         yield from (sparse.values.name for sparse in own.sparse_initializer)
         for node in own.node:
             yield from (node.name, *node.input, *node.output)
-            waiting += [attribute.g for attribute in node.attribute if attribute.HasField("g")]
-            waiting += [inner for attribute in node.attribute for inner in attribute.graphs]
+            waiting += subgraphs_of(node)
+
+
+def subgraphs_of(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    """Graphs that a node holds, such as the branches of an If."""
+    for attribute in node.attribute:
+        if attribute.type in _WITH_GRAPHS:
+            yield from (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs)
 
 
 class PairedOnnxGraphs(PairedGraphs, Protocol):

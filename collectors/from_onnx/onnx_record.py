@@ -3,49 +3,16 @@
 from collections.abc import Mapping
 
 import onnx
-import onnxruntime as ort
 
 from quantmedic.collectors.data.hashes import sha256_of
+from quantmedic.collectors.from_onnx.integer import INTEGER_OPS
 from quantmedic.collectors.from_onnx.onnx_graph import OnnxGraph, PairedOnnxGraphs
 from quantmedic.collectors.from_onnx.onnx_session import executed_types
-from quantmedic.collectors.from_onnx.quantized_types import quantized_nodes
-from quantmedic.collectors.from_onnx.traits import half_tensors, required_opset, toolchain_marks, training_nodes
 from quantmedic.collectors.measure.models import Description, Kernel
 from quantmedic.engine.case.facts import ModelFacts
 
 #: Operators of onnxruntime that compute with integers, beside those whose names begin with ``QLinear``.
-_INTEGER_KERNELS = frozenset(
-    {
-        "QGemm",
-        "MatMulInteger",
-        "ConvInteger",
-        "MatMulIntegerToFloat",
-        "DynamicQuantizeMatMul",
-        "MatMulNBits",
-        "QAttention",
-    }
-)
-
-
-def describe_models(models: PairedOnnxGraphs) -> Description:
-    """What two ONNX files tell besides their graphs."""
-    graph = models.quantized
-    training = training_nodes(models.float_graph)
-    opset = required_opset(graph.model)
-    quantized = quantized_nodes(models.float_graph.model, graph.model, graph.format)
-    facts = {
-        "format": graph.format,
-        "toolchain": " ".join(filter(None, (graph.model.producer_name, graph.model.producer_version))) or None,
-        "toolchain_marks": toolchain_marks(graph.model),
-        "float_nodes": quantized.in_float if quantized is not None else None,
-        "quantized_types": quantized.types if quantized is not None else None,
-        "opset": graph.opset,
-        "required_opset": opset,
-        "opset_deficit": max((opset or 0) - graph.opset, 0),
-        "training_nodes": len(training),
-        "first_training_node": next(iter(training), None),
-    }
-    return describe_files(models, "onnx", facts, {"onnxruntime": ort.__version__}, half=half_tensors(graph))
+_INTEGER_KERNELS = frozenset({*INTEGER_OPS, "QAttention"})
 
 
 def describe_files(

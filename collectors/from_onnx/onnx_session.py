@@ -81,29 +81,25 @@ def make_session(
     # Of codes that are small floats it takes the zero for the lowest one, and drops a Relu in front of the quantizer.
     plain = plain or has_float_codes(model)
     in_float = in_float or bool(model.functions) or (exact and multiplies_codes(model)) or _stands_for_another(model)
-    try:
+    failure: Exception | None = None
+    # onnxruntime 1.32 fails to rewrite weights that several operators share, and convolutions of 4-bit activations.
+    # What it refuses is tried in float, where nothing saturates either.
+    for kept_in_float in dict.fromkeys((in_float, True)):
+        options = _options(threads, optimized, plain=plain, in_float=kept_in_float, exact=exact)
         try:
-            return _open_session(
-                content, _options(threads, optimized, plain=plain, in_float=in_float, exact=exact), path
-            )
+            return _open_session(content, options, path)
         except ModelError:
             raise
-        except Exception:
-            if in_float:
-                raise
-            # onnxruntime 1.32 fails to rewrite weights that several operators share, and convolutions of 4-bit
-            # activations. In float nothing saturates either.
-            return _open_session(content, _options(threads, optimized, plain=plain, in_float=True, exact=exact), path)
-    except ModelError:
-        raise
-    except Exception as error:
-        raise ModelError(
-            "onnxruntime cannot load the model",
-            where=f"{path}: {error_line(error)}",
-            help=older_than_its_quantizers(model)
-            or "does it run by itself? quantmedic show --environment tells the version of onnxruntime"
-            + (f"; is there room for a copy of it in {optimized.parent.parent} (TMPDIR)?" if optimized else ""),
-        ) from error
+        except Exception as error:
+            failure = error
+    assert failure is not None
+    raise ModelError(
+        "onnxruntime cannot load the model",
+        where=f"{path}: {error_line(failure)}",
+        help=older_than_its_quantizers(model)
+        or "does it run by itself? quantmedic show --environment tells the version of onnxruntime"
+        + (f"; is there room for a copy of it in {optimized.parent.parent} (TMPDIR)?" if optimized else ""),
+    ) from failure
 
 
 def _stands_for_another(model: onnx.ModelProto) -> bool:

@@ -26,23 +26,9 @@ USUAL = frozenset(
 _REMOVABLE = frozenset({"Relu", "Clip"})
 #: They take over the grid of their input where it has one, and are left alone where it has none.
 _FOLLOWERS = frozenset(
-    {
-        "AveragePool",
-        "Flatten",
-        "Gather",
-        "GatherElements",
-        "MaxPool",
-        "Reshape",
-        "Resize",
-        "Slice",
-        "Squeeze",
-        "TopK",
-        "Transpose",
-        "Unsqueeze",
-    }
+    {"AveragePool", "Flatten", "Gather", "GatherElements", "MaxPool", "Reshape", "Resize"}
+    | {"Slice", "Squeeze", "TopK", "Transpose", "Unsqueeze"}
 )
-#: They give their grid on, but quantize their input themselves.
-_LEADERS = frozenset({"Split"})
 #: Input that is the stored weights, and the one that is the bias.
 _WEIGHT = dict.fromkeys(("Conv", "ConvTranspose", "Gemm", "LayerNormalization", "InstanceNormalization"), 1)
 _BIASED = frozenset(_WEIGHT) | {"BatchNormalization"}
@@ -168,7 +154,7 @@ class _Grids:
             if first not in self._scales:
                 return False if self._is_constant(first) and self._is_float(first) else None
             return bool(self._scales.get(result) == self._scales[first])
-        if kind in _LEADERS:
+        if kind == "Split":  # gives its grid on, but quantizes its input itself
             return first in self._scales and self._scales.get(result) == self._scales[first]
         if kind == "Where":
             return result in self._scales if all(name in self._scales for name in node.input[1:]) else None

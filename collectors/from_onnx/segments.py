@@ -16,9 +16,10 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 from numpy.typing import NDArray
-from onnx import AttributeProto, TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 from quantmedic.collectors.data.batches import Batch
+from quantmedic.collectors.from_onnx.onnx_graph import subgraphs_of
 from quantmedic.collectors.from_onnx.onnx_session import make_session, run
 from quantmedic.collectors.from_onnx.scalars import SCALAR, Rows, fill_rows, join_scalars
 from quantmedic.collectors.measure.memory import kept_bytes
@@ -45,8 +46,6 @@ CONSTANT_BYTES = 64 << 20
 COPIES = 6
 #: Types of tensors that may cross.
 _TYPES = {"tensor(float)": TensorProto.FLOAT, "tensor(int64)": TensorProto.INT64, "tensor(bool)": TensorProto.BOOL}
-#: Types of attributes that hold graphs; of older files some have no type.
-_WITH_GRAPHS = (AttributeProto.UNDEFINED, AttributeProto.GRAPH, AttributeProto.GRAPHS)
 
 
 @dataclass
@@ -335,14 +334,11 @@ def reads_of(node: onnx.NodeProto) -> list[str]:
 def captured_by(node: onnx.NodeProto) -> list[str]:
     """What the branches of a node read from outside of them."""
     found = []
-    for attribute in node.attribute:
-        if attribute.type not in _WITH_GRAPHS:
-            continue
-        for graph in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
-            own = {value.name for value in (*graph.input, *graph.initializer)}
-            own.update(name for inner in graph.node for name in inner.output)
-            read = [name for inner in graph.node for name in reads_of(inner)]
-            found += [name for name in (*read, *(value.name for value in graph.output)) if name not in own]
+    for graph in subgraphs_of(node):
+        own = {value.name for value in (*graph.input, *graph.initializer)}
+        own.update(name for inner in graph.node for name in inner.output)
+        read = [name for inner in graph.node for name in reads_of(inner)]
+        found += [name for name in (*read, *(value.name for value in graph.output)) if name not in own]
     return found
 
 

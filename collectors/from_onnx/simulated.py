@@ -16,9 +16,15 @@ from onnx import TensorProto, helper
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.from_onnx.onnx_graph import PairedOnnxGraphs
 from quantmedic.collectors.from_onnx.segments import Segments, State
-from quantmedic.collectors.from_onnx.settable import ChannelQuantizer, Fed, Layer, Operand, Quantizer, Settable, Setting
-from quantmedic.collectors.from_onnx.simulated_nodes import (
+from quantmedic.collectors.from_onnx.settable import (
     ROUNDER,
+    ChannelQuantizer,
+    Fed,
+    Layer,
+    Operand,
+    Quantizer,
+    Settable,
+    Setting,
     with_constant_weights,
 )
 from quantmedic.collectors.from_onnx.steps import rename_inputs

@@ -7,7 +7,7 @@ import onnx
 from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch
-from quantmedic.collectors.from_onnx.onnx_graph import PairedOnnxGraphs
+from quantmedic.collectors.from_onnx.onnx_graph import PairedOnnxGraphs, subgraphs_of
 from quantmedic.collectors.from_onnx.onnx_session import added_outputs, make_session, run
 from quantmedic.collectors.measure.models import View
 from quantmedic.collectors.measure.plan import tap_values
@@ -103,7 +103,6 @@ def rename_inputs(graph: onnx.GraphProto, names: Mapping[str, str]) -> set[str]:
             if name in names:
                 node.input[position] = names[name]
                 used.add(names[name])
-        for attribute in node.attribute:
-            for inner in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
-                used |= rename_inputs(inner, names)
+        for inner in subgraphs_of(node):
+            used |= rename_inputs(inner, names)
     return used

@@ -19,18 +19,13 @@ from numpy.typing import NDArray
 from quantmedic.collectors.from_openvino.openvino_graph import Exposed, OpenVINOGraph
 from quantmedic.collectors.from_openvino.openvino_session import Sessions
 from quantmedic.collectors.from_openvino.openvino_site import Place
-from quantmedic.collectors.measure.outputs import output_difference
+from quantmedic.collectors.measure.outputs import output_difference, same_outputs
 
 Array = NDArray[np.generic]
 #: Models that are compiled at most to find out which codes, and then which other tensors, can be exposed.
 SEARCH_LIMIT = 16
 #: Operators that are fused into the kernel before them: their operands rarely can be exposed.
 _FUSED = frozenset({"Add", "Multiply", "Subtract"})
-
-
-def are_same(a: Sequence[Array], b: Sequence[Array]) -> bool:
-    """Equal to the bit."""
-    return all(np.array_equal(x, y, equal_nan=x.dtype.kind == "f") for x, y in zip(a, b, strict=True))
 
 
 def find_exposable(
@@ -118,7 +113,7 @@ class _Search:
             if not group:
                 continue
             tries += 1
-            if are_same(self._plain, self._run([*self.kept, *group])):
+            if same_outputs(self._plain, self._run([*self.kept, *group])):
                 self.kept.update(group)
             elif len(group) > 1:
                 middle = first if tries == 1 and 0 < first < len(group) else len(group) // 2

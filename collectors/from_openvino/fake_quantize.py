@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.collectors.from_openvino.openvino_constants import REAL, Held
-from quantmedic.collectors.pair.quantizer import Quantizer
+from quantmedic.collectors.pair.quantizer import Quantizer, code_ends
 
 if TYPE_CHECKING:
     import openvino
@@ -178,8 +178,8 @@ def _is_conversion_of_codes(first: "openvino.Node", second: "openvino.Node", lev
     name, low, high = first.get_element_type().get_type_name(), ranges.output_low, ranges.output_high
     if name not in _HELD_CODES or second.get_element_type().get_type_name() not in REAL:
         return False
-    lowest = -(1 << (_HELD_CODES[name] - 1)) if name.startswith("i") else 0
-    fits = (low >= lowest).all() and (high <= lowest + (1 << _HELD_CODES[name]) - 1).all()
+    lowest, highest = code_ends(_HELD_CODES[name], name.startswith("i"))
+    fits = (low >= lowest).all() and (high <= highest).all()
     return bool(fits and (high - low == levels - 1).all() and (low == np.rint(low)).all())
 
 

@@ -155,12 +155,6 @@ class Held:
         return None
 
 
-def unpack(packed: NDArray[np.uint8], shape: Sequence[int], *, signed: bool) -> NDArray[np.generic]:
-    """Codes of 4 bits, two to a byte with the first in the low half, as int8 or uint8 of this shape."""
-    halves = np.stack([packed & 15, packed >> 4], -1).ravel()[: int(np.prod(shape, dtype=int))].reshape(shape)
-    return ((halves.astype(np.int8) ^ 8) - 8).astype(np.int8) if signed else halves
-
-
 def fold(op: "openvino.Node", given: Sequence[Held]) -> Held | None:
     """What an operator makes of constants; None where it is none of those that make weights."""
     kind, first, data = op.get_type_name(), given[0], given[0].data

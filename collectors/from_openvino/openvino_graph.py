@@ -1,23 +1,21 @@
 """The graph of an OpenVINO model, read from its translation to ONNX."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch
-from quantmedic.collectors.from_onnx.onnx_graph import OnnxGraph
 from quantmedic.collectors.from_onnx.parse import parse
 from quantmedic.collectors.from_openvino.dropped_bounds import Dropped
-from quantmedic.collectors.from_openvino.folded_factors import Factor
+from quantmedic.collectors.from_openvino.folded_factors import Factor, Rescaled, unfold
 from quantmedic.collectors.from_openvino.openvino_constants import shape_of
 from quantmedic.collectors.from_openvino.openvino_file import IrModel
 from quantmedic.collectors.from_openvino.openvino_site import Place
 from quantmedic.collectors.from_openvino.openvino_translation import Translation
-from quantmedic.collectors.from_openvino.unfolding import Rescaled, unfold
-from quantmedic.collectors.from_translation.translated_models import TranslatedGraph
+from quantmedic.collectors.from_translation.translated_models import TranslatedGraph, fields_of
 from quantmedic.collectors.pair.feed import feed_of
 from quantmedic.collectors.pair.graph import Shape
 from quantmedic.collectors.pair.quantizer import Quantizer
@@ -112,8 +110,6 @@ def graph_of(file: IrModel, dropped: Dropped | None = None, factors: Sequence[Fa
             where=f"{file.path}: {error or type(error).__name__}",
             help="write it again with openvino.save_model",
         ) from error
-    parsed = parse(file.path, model)
-    own = {each.name: getattr(parsed, each.name) for each in fields(OnnxGraph)}
     operators = file.model.get_ordered_ops()
     shapes = {name: shape_of(operators[at.operator].output(at.output)) for name, at in places.items()}
     graph = OpenVINOGraph(
@@ -124,7 +120,7 @@ def graph_of(file: IrModel, dropped: Dropped | None = None, factors: Sequence[Fa
         untranslated=tuple(found.untranslated),
         weights=found.weights(),
         stated={name: shape for name, shape in shapes.items() if shape is not None},
-        **own,
+        **fields_of(parse(file.path, model)),
     )
     graph.give_grids(found.grids)
     graph.add_notices(found.notices)

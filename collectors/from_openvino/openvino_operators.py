@@ -9,33 +9,17 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
+from onnx import TensorProto
 from onnx.helper import tensor_dtype_to_np_dtype
 
 from quantmedic.collectors.from_openvino.openvino_constants import REAL, Held, shape_of
-from quantmedic.collectors.from_openvino.openvino_site import (
-    Site,
-    Translate,
-    constant_integers,
-    constant_of,
-    flag_of,
-    integer_of,
-    integer_operand,
-    integers_of,
-    number_of,
-    operands,
-    rank_of,
-    text_of,
-)
-from quantmedic.collectors.from_translation.onnx_writer import Untranslatable, Value
+from quantmedic.collectors.from_openvino.openvino_site import Site, Translate
+from quantmedic.collectors.from_translation.onnx_writer import Untranslatable, Value, slice_rows
 
 if TYPE_CHECKING:
     import openvino
 
-_CONVOLUTIONS = frozenset(
-    {"Convolution", "GroupConvolution", "ConvolutionBackpropData", "GroupConvolutionBackpropData"}
-)
-_INT64 = 7
-_END = np.iinfo(np.int64).max
+_CONVOLUTIONS = ("Convolution", "GroupConvolution", "ConvolutionBackpropData", "GroupConvolutionBackpropData")
 _PADDING = frozenset({"constant", "reflect", "edge"})
 _AUTO = {"same_upper": "SAME_UPPER", "same_lower": "SAME_LOWER", "valid": "VALID"}
 
@@ -63,7 +47,7 @@ def _is_of_convolution(op: "openvino.Node") -> bool:
 
 def _normalization(site: Site, shift: Held | None = None) -> None:
     """BatchNormalization of mean 0 and variance 1; ``shift`` is what the Add behind it adds to each channel."""
-    gain = np.asarray(constant_of(site, 1), np.float32).ravel()
+    gain = np.asarray(site.constant_values(1), np.float32).ravel()
     added = np.zeros_like(gain) if shift is None else np.asarray(shift.values, np.float32).ravel()
     values = (gain, added, np.zeros_like(gain), np.ones_like(gain))
     site.finish(
@@ -73,71 +57,62 @@ def _normalization(site: Site, shift: Held | None = None) -> None:
 
 def _reshape(site: Site) -> None:
     """Reshape; without ``special_zero`` a 0 is a side of length 0."""
-    allow = {} if flag_of(site, "special_zero", default=False) else {"allowzero": 1}
+    allow = {} if site.flag("special_zero", default=False) else {"allowzero": 1}
     held = site.find_constant(1)
     if allow and held is not None and 0 not in held.values:
         allow = {}
-    site.finish("Reshape", [site.value(0), integer_operand(site, 1)], **allow)
+    site.finish("Reshape", [site.value(0), site.integer_operand(1)], **allow)
 
 
 def _transpose(site: Site) -> None:
     """Transpose; an empty order reverses the axes."""
-    order = constant_integers(site, 1) or list(reversed(range(rank_of(site, 0))))
+    order = site.constant_integers(1) or list(reversed(range(site.rank(0))))
     site.finish("Transpose", [site.value(0)], perm=order)
 
 
 def _with_integers(kind: str, site: Site) -> None:
     """Data, and whole numbers as ONNX wants axes and counts."""
-    site.finish(kind, [site.value(0), integer_operand(site, 1)])
+    site.finish(kind, [site.value(0), site.integer_operand(1)])
 
 
 def _squeeze(site: Site) -> None:
     """Squeeze; without axes all sides of length 1 go."""
-    site.finish("Squeeze", [site.value(0), *([integer_operand(site, 1)] if site.has(1) else [])])
+    site.finish("Squeeze", [site.value(0), *([site.integer_operand(1)] if site.has(1) else [])])
 
 
 def _split(site: Site) -> None:
     """Split into equal parts, or into parts of given lengths."""
-    axis = constant_integers(site, 1)[0]
+    axis = site.constant_integers(1)[0]
     if site.kind == "VariadicSplit":
-        site.finish("Split", [site.value(0), integer_operand(site, 2)], axis=axis)
+        site.finish("Split", [site.value(0), site.integer_operand(2)], axis=axis)
     else:
-        site.finish("Split", [site.value(0)], axis=axis, num_outputs=integer_of(site, "num_splits", 1))
+        site.finish("Split", [site.value(0)], axis=axis, num_outputs=site.attributes.integer("num_splits", 1))
 
 
 def _slice(site: Site) -> None:
     """Slice: start, stop, step, and axes where they are given."""
-    site.finish("Slice", _slice_inputs(site))
-
-
-def _slice_inputs(site: Site) -> list[str]:
-    start, stop, step = (integer_operand(site, place) for place in (1, 2, 3))
+    start, stop, step = (site.integer_operand(place) for place in (1, 2, 3))
     held = site.find_constant(1)
-    axes = integer_operand(site, 4) if site.has(4) else None
+    axes = site.integer_operand(4) if site.has(4) else None
     if axes is None:
         if held is None:
             raise Untranslatable
         axes = site.constant(np.arange(held.data.size))
-    return [site.value(0), start, stop, axes, step]
+    site.finish("Slice", [site.value(0), start, stop, axes, step])
 
 
 def _strided_slice(site: Site) -> None:
     """Slice, then Squeeze where single entries are taken; masks leave ends open."""
-    if any(integers_of(site, "ellipsis_mask")) or any(integers_of(site, "new_axis_mask")):
+    if any(site.integers("ellipsis_mask")) or any(site.integers("new_axis_mask")):
         raise Untranslatable
-    starts, ends = constant_integers(site, 1), constant_integers(site, 2)
-    steps = constant_integers(site, 3) if site.has(3) else [1] * len(starts)
+    starts, ends = site.constant_integers(1), site.constant_integers(2)
+    steps = site.constant_integers(3) if site.has(3) else [1] * len(starts)
     begin, end, shrink = (
-        [*integers_of(site, name), *([0] * len(starts))][: len(starts)]
+        [*site.integers(name), *([0] * len(starts))][: len(starts)]
         for name in ("begin_mask", "end_mask", "shrink_axis_mask")
     )
-    for k, step in enumerate(steps):
-        if shrink[k]:
-            ends[k], steps[k] = (starts[k] + 1) or _END, 1
-            continue
-        starts[k] = starts[k] if not begin[k] else (0 if step > 0 else _END)
-        ends[k] = ends[k] if not end[k] else (_END if step > 0 else -_END)
-    rows = [site.constant(np.array(row)) for row in (starts, ends, range(len(starts)), steps)]
+    slices = slice_rows(zip(starts, ends, steps, strict=True), zip(begin, end, shrink, strict=True))
+    rows = [site.constant(np.array(row)) for row in slices]
     if not any(shrink):
         site.finish("Slice", [site.value(0), *rows])
         return
@@ -147,24 +122,24 @@ def _strided_slice(site: Site) -> None:
 
 def _pad(site: Site) -> None:
     """Pad; how much may be computed."""
-    mode = text_of(site, "pad_mode", "constant")
+    mode = site.text("pad_mode", "constant")
     if mode not in _PADDING:
         raise Untranslatable
-    pads = site.step("Concat", [integer_operand(site, place) for place in (1, 2)], axis=0)
+    pads = site.step("Concat", [site.integer_operand(place) for place in (1, 2)], axis=0)
     value = [site.value(3)] if site.has(3) and mode == "constant" else []
     site.finish("Pad", [site.value(0), pads, *value], mode=mode)
 
 
 def _gather(site: Site) -> None:
     """Gather along one axis."""
-    if integer_of(site, "batch_dims", 0):
+    if site.attributes.integer("batch_dims", 0):
         raise Untranslatable
-    site.finish("Gather", [site.value(0), site.value(1)], axis=constant_integers(site, 2)[0])
+    site.finish("Gather", [site.value(0), site.value(1)], axis=site.constant_integers(2)[0])
 
 
 def _shape_of_tensor(site: Site) -> None:
     """Shape, in the type that the IR has."""
-    if site.onnx_type(0) == _INT64:
+    if site.onnx_type(0) == TensorProto.INT64:
         site.finish("Shape", [site.value(0)])
     else:
         site.finish("Cast", [site.step("Shape", [site.value(0)])], to=site.onnx_type(0))
@@ -172,9 +147,9 @@ def _shape_of_tensor(site: Site) -> None:
 
 def _broadcast(site: Site) -> None:
     """Expand: by numpy's rule, or to the larger of both."""
-    if text_of(site, "mode", "numpy") not in ("numpy", "bidirectional") or site.has(2):
+    if site.text("mode", "numpy") not in ("numpy", "bidirectional") or site.has(2):
         raise Untranslatable
-    site.finish("Expand", [site.value(0), integer_operand(site, 1)])
+    site.finish("Expand", [site.value(0), site.integer_operand(1)])
 
 
 def _range(site: Site) -> None:
@@ -186,77 +161,61 @@ def _range(site: Site) -> None:
 def _top_k(site: Site) -> None:
     """TopK of a fixed number."""
     held = site.find_constant(1)
-    if held is None or text_of(site, "sort", "value") == "index":
+    if held is None or site.text("sort", "value") == "index":
         raise Untranslatable
-    count = site.constant(np.asarray(constant_of(site, 1)).reshape(1))
-    largest = int(text_of(site, "mode", "max") == "max")
-    site.finish("TopK", [site.value(0), count], axis=integer_of(site, "axis", -1), largest=largest)
+    count = site.constant(np.asarray(site.constant_values(1)).reshape(1))
+    largest = int(site.text("mode", "max") == "max")
+    site.finish("TopK", [site.value(0), count], axis=site.attributes.integer("axis", -1), largest=largest)
 
 
 def _convolution(site: Site, bias: Held | None = None) -> None:
-    """Conv; ``bias`` is what the Add behind it adds to each channel."""
-    _convolve(site, "Conv", site.find_constant(1), site.value(1) if site.find_constant(1) is None else None, bias)
+    """Conv or ConvTranspose; ``bias`` is what the Add behind it adds to each channel.
 
-
-def _group_convolution(site: Site, bias: Held | None = None) -> None:
-    """Conv of groups: weights ``[groups, out, in, …]`` become ``[groups · out, in, …]``."""
-    held = site.find_constant(1)
-    if held is None:
+    Weights of groups, ``[groups, out, in, …]`` or transposed ``[groups, in, out, …]``, become ``[groups · out, in, …]``
+    or ``[groups · in, out, …]``.
+    """
+    is_grouped, is_transposed = site.kind.startswith("Group"), site.kind.endswith("BackpropData")
+    held, group, attributes = site.find_constant(1), 1, _window(site)
+    if (held is None and (is_grouped or is_transposed)) or (is_transposed and site.has(2)):
         raise Untranslatable
-    groups, out, *rest = held.data.shape
-    _convolve(site, "Conv", held.reshape((groups * out, *rest)), None, bias, group=groups)
-
-
-def _transposed_convolution(site: Site, bias: Held | None = None) -> None:
-    """ConvTranspose, with or without groups: weights ``[groups, in, out, …]`` become ``[groups · in, out, …]``."""
-    held, group = site.find_constant(1), 1
-    if held is None or site.has(2):
-        raise Untranslatable
-    if site.kind.startswith("Group"):
-        group, inputs, *rest = held.data.shape
-        held = held.reshape((group * inputs, *rest))
-    more = integers_of(site, "output_padding")
-    _convolve(site, "ConvTranspose", held, None, bias, group=group, **({"output_padding": more} if any(more) else {}))
-
-
-def _convolve(
-    site: Site, kind: str, weights: Held | None, computed: str | None, bias: Held | None, **attributes: Value
-) -> None:
-    name = computed if weights is None else site.store(weights)
-    if name is None:
-        raise Untranslatable
-    inputs = [site.value(0), name]
-    if bias is not None:
-        inputs.append(site.store(bias.reshape((-1,))))
-    if weights is not None:
-        attributes["kernel_shape"] = list(weights.data.shape[2:])
-    site.finish(kind, inputs, **_window(site), **attributes)
+    if held is not None and is_grouped:
+        group, first, *rest = held.data.shape
+        held = held.reshape((group * first, *rest))
+    if is_grouped or is_transposed:
+        attributes["group"] = group
+    if is_transposed and any(more := site.integers("output_padding")):
+        attributes["output_padding"] = more
+    if held is not None:
+        attributes["kernel_shape"] = list(held.data.shape[2:])
+    weights = site.value(1) if held is None else site.store(held)
+    inputs = [site.value(0), weights, *([] if bias is None else [site.store(bias.reshape((-1,)))])]
+    site.finish("ConvTranspose" if is_transposed else "Conv", inputs, **attributes)
 
 
 def _window(site: Site) -> dict[str, Value]:
-    found: dict[str, Value] = {"strides": integers_of(site, "strides")}
-    if dilations := integers_of(site, "dilations"):
+    found: dict[str, Value] = {"strides": site.integers("strides")}
+    if dilations := site.integers("dilations"):
         found["dilations"] = dilations
     return found | _padding(site)
 
 
 def _padding(site: Site) -> dict[str, Value]:
-    automatic = _AUTO.get(text_of(site, "auto_pad", "explicit"))
+    automatic = _AUTO.get(site.text("auto_pad", "explicit"))
     if automatic is not None:
         return {"auto_pad": automatic}
-    return {"pads": [*integers_of(site, "pads_begin"), *integers_of(site, "pads_end")]}
+    return {"pads": [*site.integers("pads_begin"), *site.integers("pads_end")]}
 
 
 def _pool(kind: str, site: Site) -> None:
     """MaxPool or AveragePool; indices that only the former writes are left out."""
-    rounding = text_of(site, "rounding_type", "floor")
+    rounding = site.text("rounding_type", "floor")
     if rounding not in ("floor", "ceil", "ceil_torch"):
         raise Untranslatable
-    found = _window(site) | {"kernel_shape": integers_of(site, "kernel")}
+    found = _window(site) | {"kernel_shape": site.integers("kernel")}
     if rounding != "floor":
         found["ceil_mode"] = 1
     if kind == "AveragePool":
-        found["count_include_pad"] = int(not flag_of(site, "exclude-pad", default=True))
+        found["count_include_pad"] = int(not site.flag("exclude-pad", default=True))
     site.finish(kind, [site.value(0)], **found)
 
 
@@ -271,9 +230,9 @@ def _matrix_product(site: Site, bias: Held | None = None) -> None:
 
 def _transposed_operand(site: Site, place: int, flag: str) -> str:
     held = site.find_constant(place)
-    if not flag_of(site, flag, default=False) or rank_of(site, place) < 2:
+    if not site.flag(flag, default=False) or site.rank(place) < 2:
         return site.value(place)
-    order = [*range(rank_of(site, place))]
+    order = [*range(site.rank(place))]
     order[-2:] = order[-1], order[-2]
     return (
         site.step("Transpose", [site.value(place)], perm=order) if held is None else site.store(held.transpose(order))
@@ -283,13 +242,13 @@ def _transposed_operand(site: Site, place: int, flag: str) -> str:
 def _attention(site: Site) -> None:
     """softmax(scale · Q · Kᵀ + mask) · V, without the mask of what comes later and without masks of truth values."""
     shape = site.shape(0)
-    if flag_of(site, "causal", default=False) or (site.has(3) and not site.is_float(3)) or site.has(5):
+    if site.flag("causal", default=False) or (site.has(3) and not site.is_float(3)) or site.has(5):
         raise Untranslatable
     if not site.has(4) and (shape is None or shape[-1] is None):
         raise Untranslatable
     width = shape[-1] if shape is not None else None
     scale = site.value(4) if site.has(4) else site.constant(1.0 / np.sqrt(width or 1), np.float32)
-    order = [*range(rank_of(site, 1))]
+    order = [*range(site.rank(1))]
     order[-2:] = order[-1], order[-2]
     product = site.step("MatMul", [site.value(0), site.step("Transpose", [site.value(1)], perm=order)])
     scores = site.step("Mul", [product, scale])
@@ -305,42 +264,46 @@ _NEAREST = frozenset({"round_prefer_floor", "round_prefer_ceil", "floor", "ceil"
 
 def _interpolate(site: Site) -> None:
     """Resize: by sizes or by scales, along the axes that are named."""
-    mode = _MODES.get(text_of(site, "mode", ""))
-    coordinates = text_of(site, "coordinate_transformation_mode", "half_pixel")
-    nearest = text_of(site, "nearest_mode", "round_prefer_floor")
-    padded = any((*integers_of(site, "pads_begin"), *integers_of(site, "pads_end")))
-    if mode is None or padded or flag_of(site, "antialias", default=False):
+    mode = _MODES.get(site.text("mode", ""))
+    coordinates = site.text("coordinate_transformation_mode", "half_pixel")
+    nearest = site.text("nearest_mode", "round_prefer_floor")
+    padded = any((*site.integers("pads_begin"), *site.integers("pads_end")))
+    if mode is None or padded or site.flag("antialias", default=False):
         raise Untranslatable
     if coordinates not in _COORDINATES or nearest not in _NEAREST:
         raise Untranslatable
-    rank = rank_of(site, 0)
+    rank = site.rank(0)
     options: dict[str, Value] = {
         "mode": mode,
         "coordinate_transformation_mode": coordinates,
         "nearest_mode": nearest,
-        "cubic_coeff_a": number_of(site, "cube_coeff", -0.75),
+        "cubic_coeff_a": site.attributes.number("cube_coeff", -0.75),
     }
     # Version 4 has sizes and scales, which are real values and of which an attribute chooses one; version 11 has one
     # input for either.
-    by_scales = text_of(site, "shape_calculation_mode", "sizes") == "scales"
+    by_scales = site.text("shape_calculation_mode", "sizes") == "scales"
     versioned = site.has(2) and site.is_float(2)
     place, axes_place = (2 if versioned and by_scales else 1), (3 if versioned else 2)
-    axes = constant_integers(site, axes_place) if site.has(axes_place) else list(range(rank))
+    axes = site.constant_integers(axes_place) if site.has(axes_place) else list(range(rank))
     options["axes"] = axes
-    given = constant_of(site, place) if site.find_constant(place) is not None else None
+    given = site.constant_values(place) if site.find_constant(place) is not None else None
     if by_scales:
         if given is None:
             raise Untranslatable
         site.finish("Resize", [site.value(0), "", site.constant(given.ravel(), np.float32)], **options)
     else:
-        sizes = site.constant(given.ravel()) if given is not None else site.step("Cast", [site.value(place)], to=7)
+        sizes = (
+            site.constant(given.ravel())
+            if given is not None
+            else site.step("Cast", [site.value(place)], to=TensorProto.INT64)
+        )
         site.finish("Resize", [site.value(0), "", "", sizes], **options)
 
 
 def _space_depth(kind: str, site: Site) -> None:
     """DepthToSpace or SpaceToDepth."""
-    mode = text_of(site, "mode", "blocks_first")
-    size: dict[str, Value] = {"blocksize": int(number_of(site, "block_size", 1))}
+    mode = site.text("mode", "blocks_first")
+    size: dict[str, Value] = {"blocksize": int(site.attributes.number("block_size", 1))}
     if kind == "DepthToSpace":
         size["mode"] = "DCR" if mode == "blocks_first" else "CRD"
     elif mode != "blocks_first":
@@ -349,11 +312,11 @@ def _space_depth(kind: str, site: Site) -> None:
 
 
 def _plainly(kind: str, site: Site) -> None:
-    site.finish(kind, operands(site))
+    site.finish(kind, site.operands())
 
 
 def _clamp(site: Site) -> None:
-    low, high = (number_of(site, name, 0.0) for name in ("min", "max"))
+    low, high = (site.attributes.number(name, 0.0) for name in ("min", "max"))
     if site.is_float(0):
         ends = [site.constant(end, np.float32) for end in (low, high)]
     else:
@@ -376,7 +339,7 @@ def _divide_or_invert(site: Site) -> None:
     if divided is not None and site.is_float(0) and bool((divided.values == 1).all()) and divided.data.size == 1:
         site.finish("Reciprocal", [site.value(1)])
         return
-    site.finish("Div", operands(site))
+    site.finish("Div", site.operands())
 
 
 def _swish(site: Site) -> None:
@@ -388,29 +351,29 @@ def _swish(site: Site) -> None:
 def _hard_sigmoid(site: Site) -> None:
     alpha, beta = (1 / 6, 0.5)
     if site.kind == "HardSigmoid":
-        alpha, beta = (float(constant_of(site, place).item()) for place in (1, 2))
+        alpha, beta = (float(site.constant_values(place).item()) for place in (1, 2))
     site.finish("HardSigmoid", [site.value(0)], alpha=alpha, beta=beta)
 
 
 def _gelu(site: Site) -> None:
-    tanh = "tanh" in text_of(site, "approximation_mode", "erf")
+    tanh = "tanh" in site.text("approximation_mode", "erf")
     site.finish("Gelu", [site.value(0)], approximate="tanh" if tanh else "none")
 
 
 def _prelu(site: Site) -> None:
     """PRelu; one slope for all is LeakyRelu, one for each channel lies along axis 1."""
-    slope = constant_of(site, 1)
+    slope = site.constant_values(1)
     if slope.size == 1:
         site.finish("LeakyRelu", [site.value(0)], alpha=float(slope.item()))
         return
     if slope.ndim == 1:
-        slope = slope.reshape(-1, *([1] * (rank_of(site, 0) - 2)))
+        slope = slope.reshape(-1, *([1] * (site.rank(0) - 2)))
     site.finish("PRelu", [site.value(0), site.constant(slope, np.float32)])
 
 
 def _reduce(kind: str, site: Site) -> None:
-    keep = int(flag_of(site, "keep_dims", default=False))
-    axes = constant_integers(site, 1)
+    keep = int(site.flag("keep_dims", default=False))
+    axes = site.constant_integers(1)
     if not axes:
         site.finish("Identity", [site.value(0)])
         return
@@ -418,16 +381,16 @@ def _reduce(kind: str, site: Site) -> None:
 
 
 def _squared_difference(site: Site) -> None:
-    difference = site.step("Sub", operands(site))
+    difference = site.step("Sub", site.operands())
     site.finish("Mul", [difference, difference])
 
 
 def _normalize_variance(site: Site) -> None:
     """MVN over the last axes is LayerNormalization with gain 1; over others it is taken apart."""
-    axes = sorted(axis % rank_of(site, 0) for axis in constant_integers(site, 1))
-    rank, eps = rank_of(site, 0), number_of(site, "eps", 1e-6)
-    inside = "inside" in text_of(site, "eps_mode", "inside_sqrt")
-    is_scaled = flag_of(site, "normalize_variance", default=True)
+    axes = sorted(axis % site.rank(0) for axis in site.constant_integers(1))
+    rank, eps = site.rank(0), site.attributes.number("eps", 1e-6)
+    inside = "inside" in site.text("eps_mode", "inside_sqrt")
+    is_scaled = site.flag("normalize_variance", default=True)
     shape = site.shape(0) or ()
     sides = [shape[axis] for axis in axes]
     if is_scaled and inside and axes == list(range(rank - len(axes), rank)) and None not in sides:
@@ -453,10 +416,10 @@ def _normalize_variance(site: Site) -> None:
 
 def _normalize_length(site: Site) -> None:
     """x / sqrt(max(sum of squares, eps)), or with the sum of both under the root."""
-    over = site.constant(np.array(constant_integers(site, 1)))
-    eps = site.constant(number_of(site, "eps", 1e-12), np.float32)
+    over = site.constant(np.array(site.constant_integers(1)))
+    eps = site.constant(site.attributes.number("eps", 1e-12), np.float32)
     total = site.step("ReduceSumSquare", [site.value(0), over])
-    kept = site.step("Max" if "max" in text_of(site, "eps_mode", "max") else "Add", [total, eps])
+    kept = site.step("Max" if "max" in site.text("eps_mode", "max") else "Add", [total, eps])
     site.finish("Div", [site.value(0), site.step("Sqrt", [kept])])
 
 
@@ -473,10 +436,7 @@ _PLAIN = {
 
 #: Operators that take the Add behind them as their bias.
 BIASED = {
-    "Convolution": _convolution,
-    "GroupConvolution": _group_convolution,
-    "ConvolutionBackpropData": _transposed_convolution,
-    "GroupConvolutionBackpropData": _transposed_convolution,
+    **dict.fromkeys(_CONVOLUTIONS, _convolution),
     "MatMul": _matrix_product,
 }
 
@@ -487,7 +447,7 @@ OPERATORS: dict[str, Translate] = {
     },
     "Divide": _divide_or_invert,
     "Gelu": _gelu,
-    "Elu": lambda site: site.finish("Elu", [site.value(0)], alpha=number_of(site, "alpha", 1.0)),
+    "Elu": lambda site: site.finish("Elu", [site.value(0)], alpha=site.attributes.number("alpha", 1.0)),
     "PRelu": _prelu,
     "Clamp": _clamp,
     "Swish": _swish,
@@ -495,13 +455,13 @@ OPERATORS: dict[str, Translate] = {
     "HardSigmoid": _hard_sigmoid,
     **dict.fromkeys(
         ("Softmax", "LogSoftmax"),
-        lambda site: site.finish(site.kind, [site.value(0)], axis=integer_of(site, "axis", 1)),
+        lambda site: site.finish(site.kind, [site.value(0)], axis=site.attributes.integer("axis", 1)),
     ),
     "SquaredDifference": _squared_difference,
-    "NotEqual": lambda site: site.finish("Not", [site.step("Equal", operands(site))]),
+    "NotEqual": lambda site: site.finish("Not", [site.step("Equal", site.operands())]),
     "MVN": _normalize_variance,
     "BatchNormInference": lambda site: site.finish(
-        "BatchNormalization", operands(site), epsilon=number_of(site, "epsilon", 1e-5)
+        "BatchNormalization", site.operands(), epsilon=site.attributes.number("epsilon", 1e-5)
     ),
     "NormalizeL2": _normalize_length,
     **BIASED,
@@ -521,12 +481,14 @@ OPERATORS: dict[str, Translate] = {
     "StridedSlice": _strided_slice,
     "Pad": _pad,
     "Gather": _gather,
-    "GatherElements": lambda site: site.finish("GatherElements", operands(site), axis=integer_of(site, "axis", 0)),
+    "GatherElements": lambda site: site.finish(
+        "GatherElements", site.operands(), axis=site.attributes.integer("axis", 0)
+    ),
     "ShapeOf": _shape_of_tensor,
     "Convert": lambda site: site.finish("Cast", [site.value(0)], to=site.onnx_type(0)),
     "Broadcast": _broadcast,
     "Tile": partial(_with_integers, "Tile"),
-    "Concat": lambda site: site.finish("Concat", operands(site), axis=integer_of(site, "axis", 0)),
+    "Concat": lambda site: site.finish("Concat", site.operands(), axis=site.attributes.integer("axis", 0)),
     "Range": _range,
     "TopK": _top_k,
 }

@@ -1,6 +1,7 @@
 """An operator of an IR where it is translated: what it reads, its attributes, and the nodes that it becomes."""
 
 from collections.abc import Callable, Mapping, Sequence
+from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -8,18 +9,17 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, numpy_helper
 
-from quantmedic.collectors.from_openvino.openvino_constants import FOLDED, REAL, TYPES, Held, fold, shape_of, unpack
+from quantmedic.collectors.from_openvino.openvino_constants import FOLDED, REAL, TYPES, Held, fold, shape_of
 from quantmedic.collectors.from_translation.onnx_writer import OnnxWriter, Untranslatable, Value, make_node
 from quantmedic.collectors.from_translation.translated_models import StoredCodes
-from quantmedic.collectors.pair.graph import Shape
-from quantmedic.collectors.pair.quantizer import Quantizer
+from quantmedic.collectors.pair.graph import Attributes, Shape
+from quantmedic.collectors.pair.quantizer import Quantizer, unpack_codes
 
 if TYPE_CHECKING:
     import openvino
 
 Array = NDArray[np.generic]
 Float32 = NDArray[np.float32]
-Integers = NDArray[np.int64]
 #: Types of codes: bits and sign.
 _CODES = {f"{'i' if signed else 'u'}{bits}": (bits, signed) for bits in (4, 8, 16) for signed in (True, False)}
 #: Those of biases; of 32 bits unsigned there are none.
@@ -111,7 +111,8 @@ class TensorWriter(OnnxWriter):
         if kind in REAL - {"f64"}:
             data = np.asarray(op.get_data(dtype=np.float32))
         elif bits == 4:
-            data = unpack(np.asarray(op.get_tensor_view().data).view(np.uint8).ravel(), shape, signed=signed)
+            packed = np.asarray(op.get_tensor_view().data).view(np.uint8).ravel()
+            data = unpack_codes(packed, bits, prod(shape), signed=signed)
         elif kind in TYPES and kind != "string":
             data = np.asarray(op.get_data())
         else:
@@ -157,7 +158,7 @@ class Site:
 
     Attributes:
         kind: Its type, such as Convolution.
-        attributes: Its attributes, as OpenVINO lists them.
+        attributes: Its attributes that are numbers, words or lists of them.
         outputs: How many tensors it writes.
         nodes: What it becomes.
         initializers: Constants that it adds.
@@ -168,7 +169,8 @@ class Site:
         """``written_by`` is the Add behind it where that is its bias; else the operator itself."""
         self._writer, self._op, self.written_by = writer, op, written_by or op
         self.kind: str = op.get_type_name()
-        self.attributes: Mapping[str, object] = op.get_attributes()
+        given = {name: tuple(own) if isinstance(own, list) else own for name, own in op.get_attributes().items()}
+        self.attributes = Attributes({n: own for n, own in given.items() if isinstance(own, int | float | str | tuple)})
         self.outputs: int = op.get_output_size()
         self.nodes: list[onnx.NodeProto] = []
         self.initializers: list[onnx.TensorProto] = []
@@ -219,6 +221,56 @@ class Site:
             raise Untranslatable
         return int(TYPES[kind])
 
+    def text(self, name: str, default: str) -> str:
+        """An attribute that is a word, in lower case."""
+        return str(self.attributes.get(name, default)).lower()
+
+    def flag(self, name: str, *, default: bool) -> bool:
+        """An attribute that is on or off."""
+        value = self.attributes.get(name, default)
+        return value.lower() in ("true", "1") if isinstance(value, str) else bool(value)
+
+    def integers(self, name: str) -> list[int]:
+        """An attribute that lists whole numbers; empty without it."""
+        return list(self.attributes.integers(name) or ())
+
+    def constant_values(self, place: int) -> Array:
+        """What a constant input holds.
+
+        Raises:
+            Untranslatable: It is computed.
+        """
+        held = self.find_constant(place)
+        if held is None:
+            raise Untranslatable
+        return held.values
+
+    def constant_integers(self, place: int) -> list[int]:
+        """The same in one row of whole numbers."""
+        return [int(entry) for entry in self.constant_values(place).ravel()]
+
+    def rank(self, place: int) -> int:
+        """Number of axes of an input.
+
+        Raises:
+            Untranslatable: It depends on the data.
+        """
+        shape = self.shape(place)
+        if shape is None:
+            raise Untranslatable
+        return len(shape)
+
+    def operands(self) -> list[str]:
+        """Names of all inputs."""
+        return [self.value(place) for place in range(self._op.get_input_size())]
+
+    def integer_operand(self, place: int) -> str:
+        """An input of whole numbers as int64, as ONNX wants shapes and axes; in one row where it is constant."""
+        held = self.find_constant(place)
+        if held is not None:
+            return self.constant(held.values.ravel())
+        return self.step("Cast", [self.value(place)], to=TensorProto.INT64)
+
     def step(self, kind: str, inputs: Sequence[str], **attributes: Value) -> str:
         """Add a node with one output, which is given a name of its own; returns it."""
         name = self._writer.fresh(f"{self._op.get_friendly_name()}:{kind.lower()}")
@@ -240,84 +292,6 @@ class Site:
 
 
 Translate = Callable[[Site], None]
-
-
-def text_of(site: Site, name: str, default: str) -> str:
-    """An attribute that is a word, in lower case."""
-    return str(site.attributes.get(name, default)).lower()
-
-
-def flag_of(site: Site, name: str, *, default: bool) -> bool:
-    """An attribute that is on or off."""
-    value = site.attributes.get(name, default)
-    return value.lower() in ("true", "1") if isinstance(value, str) else bool(value)
-
-
-def integer_of(site: Site, name: str, default: int) -> int:
-    """An attribute that is a whole number."""
-    value = site.attributes.get(name, default)
-    return int(value) if isinstance(value, int | np.integer | str) else default
-
-
-def number_of(site: Site, name: str, default: float) -> float:
-    """An attribute that is a number."""
-    value = site.attributes.get(name, default)
-    return float(value) if isinstance(value, int | float | np.number | str) else default
-
-
-def integers_of(site: Site, name: str) -> list[int]:
-    """An attribute that lists whole numbers; empty without it."""
-    value = site.attributes.get(name)
-    return [int(entry) for entry in value] if isinstance(value, list | tuple | np.ndarray) else []
-
-
-def constant_integers(site: Site, place: int) -> list[int]:
-    """What a constant input holds, in one row.
-
-    Raises:
-        Untranslatable: It is computed.
-    """
-    return [int(entry) for entry in constant_of(site, place).ravel()]
-
-
-def constant_of(site: Site, place: int) -> NDArray[np.generic]:
-    """What a constant input holds.
-
-    Raises:
-        Untranslatable: It is computed.
-    """
-    held = site.find_constant(place)
-    if held is None:
-        raise Untranslatable
-    return held.values
-
-
-def rank_of(site: Site, place: int) -> int:
-    """Number of axes of an input.
-
-    Raises:
-        Untranslatable: It depends on the data.
-    """
-    shape = site.shape(place)
-    if shape is None:
-        raise Untranslatable
-    return len(shape)
-
-
-def operands(site: Site) -> list[str]:
-    """Names of all inputs."""
-    found: list[str] = []
-    while site.has(len(found)):
-        found.append(site.value(len(found)))
-    return found
-
-
-def integer_operand(site: Site, place: int) -> str:
-    """An input of whole numbers as int64, as ONNX wants shapes and axes; in one row where it is constant."""
-    held = site.find_constant(place)
-    if held is not None:
-        return site.constant(held.values.ravel())
-    return site.step("Cast", [site.value(place)], to=7)
 
 
 def _is_expressed(quantizer: Quantizer) -> bool:

@@ -17,6 +17,7 @@ from quantmedic.collectors.toolchain_files.values import (
     flag,
     keys_of,
     left_out,
+    member_name,
     number,
     numbers,
     table,
@@ -83,8 +84,7 @@ def _general_settings(config: Mapping[str, object]) -> Fields:
     """Settings of weights and activations in the step for all operators."""
     activation, weight = (table(config.get(f"{part}_tensor_config")) for part in ("activation", "weight"))
     symmetric = flag(activation.get("symmetric"))
-    granularity = str(weight.get("granularity", "")).rpartition(".")[2]
-    precision = str(config.get("compute_precision", "")).rpartition(".")[2]
+    granularity, precision = member_name(weight.get("granularity")), member_name(config.get("compute_precision"))
     return {
         "activation_bits": whole(activation.get("num_bits")),
         "weight_bits": whole(weight.get("num_bits")),

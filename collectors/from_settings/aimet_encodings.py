@@ -12,7 +12,16 @@ from pathlib import Path
 
 from quantmedic.collectors.toolchain_files.formats import Format, Imported, Requests
 from quantmedic.collectors.toolchain_files.settings_files import read_json
-from quantmedic.collectors.toolchain_files.values import flag, grid, left_out, number, numbers, table, whole
+from quantmedic.collectors.toolchain_files.values import (
+    flag,
+    grid,
+    left_out,
+    member_name,
+    number,
+    numbers,
+    table,
+    whole,
+)
 from quantmedic.engine.case.facts import RecordedFacts, SettingsFacts
 from quantmedic.engine.errors import DataError
 
@@ -105,8 +114,12 @@ def _is_float(encodings: Encodings) -> bool:
 
 def _bits(encodings: Encodings) -> int | None:
     """Bits of all channels; None where they differ, or where they are in float."""
-    found = {whole(own.get("bitwidth")) for own in encodings}
-    bits = found.pop() if len(found) == 1 and not _is_float(encodings) else None
+    found = {_usable_bits(own.get("bitwidth")) for own in encodings}
+    return found.pop() if len(found) == 1 and not _is_float(encodings) else None
+
+
+def _usable_bits(value: object) -> int | None:
+    bits = whole(value)
     return bits if bits is not None and 1 < bits <= 32 else None
 
 
@@ -134,9 +147,9 @@ def _only_scale(encodings: Encodings) -> RecordedFacts | None:
 
 
 def _encoding_facts(own: Mapping[str, object]) -> RecordedFacts | None:
-    bits, scale, offset = whole(own.get("bitwidth")), number(own.get("scale")), whole(own.get("offset"))
+    bits, scale, offset = _usable_bits(own.get("bitwidth")), number(own.get("scale")), whole(own.get("offset"))
     low, high, symmetric = number(own.get("min")), number(own.get("max")), flag(own.get("is_symmetric"))
-    if bits is None or not 1 < bits <= 32:
+    if bits is None:
         return None
     if scale is not None and offset is not None and scale > 0:
         facts = grid(scale, -offset, bits, signed=False)
@@ -152,7 +165,7 @@ def _shared_settings(
     args: Mapping[str, object], activations: list[Encodings], parameters: list[Encodings]
 ) -> SettingsFacts:
     """What the arguments state, else what all encodings agree on."""
-    scheme = str(args.get("quant_scheme", "")).rpartition(".")[2].lower()
+    scheme = member_name(args.get("quant_scheme")).lower()
     per_channel = flag(args.get("per_channel_quantization"))
     if per_channel is None and parameters:
         per_channel = any(len(own) > 1 for own in parameters)
@@ -195,18 +208,17 @@ def _read_version_2(content: Mapping[str, object], path: Path) -> Imported:
 def _onnx_bits_alone(own: Mapping[str, object]) -> int | None:
     """Bits that are asked for without a range."""
     match = _DTYPE.fullmatch(str(own.get("output_dtype", "")))
-    if match is None or own.get("y_scale") is not None or not 1 < int(match["bits"]) <= 32:
-        return None
-    return int(match["bits"])
+    return _usable_bits(match["bits"]) if match is not None and own.get("y_scale") is None else None
 
 
 def _onnx_facts(own: Mapping[str, object]) -> RecordedFacts | None:
     match = _DTYPE.fullmatch(str(own.get("output_dtype", "")))
     scales = numbers(own.get("y_scale"))
     points = numbers(own.get("y_zero_point", 0) or 0)
-    if match is None or not scales or min(scales) <= 0 or not 1 < int(match["bits"]) <= 32 or not points:
+    bits = _usable_bits(match["bits"]) if match is not None else None
+    if match is None or bits is None or not scales or min(scales) <= 0 or not points:
         return None
-    bits, signed = int(match["bits"]), not match["unsigned"]
+    signed = not match["unsigned"]
     widest = max(range(len(scales)), key=lambda i: scales[i])
     point = points[widest] if len(points) == len(scales) else points[0]
     facts = grid(scales[widest], int(point), bits, signed=signed)

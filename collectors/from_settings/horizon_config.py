@@ -94,10 +94,14 @@ _SHOWN = 3
 
 @dataclass
 class GroupReader:
-    """Values of the groups by type; a value of another type is left out, with a notice."""
+    """Values of the groups by type; a value of another type is left out, with a notice.
+
+    ``inert`` are options that have no effect beside others, each with the reason.
+    """
 
     groups: Mapping[str, Mapping[str, object]]
     notices: list[str] = field(default_factory=list)
+    inert: list[str] = field(default_factory=list)
 
     def value_of(self, group: str, key: str) -> object:
         """The value; None where it is empty or a word such as ``None``."""
@@ -187,19 +191,18 @@ def read_quant_config(path: Path) -> Imported:
 def settings_of(groups: Mapping[str, Mapping[str, object]]) -> tuple[SettingsFacts, list[str]]:
     """Options in force of all groups, and notices of what could not be read."""
     reader = GroupReader(groups)
-    inert: list[str] = []
     fields: Fields = {"toolchain": TOOLCHAIN}
-    fields |= _input_settings(reader, inert)
-    fields |= _method_settings(reader, "calibration_parameters", inert)
+    fields |= _input_settings(reader)
+    fields |= _method_settings(reader, "calibration_parameters")
     fields |= _placement_settings(reader)
-    fields |= {name: value for name, value in _optimization_settings(reader).items() if value is not None}
-    fields |= {name: value for name, value in _quant_settings(reader, inert).items() if value is not None}
+    fields |= _optimization_settings(reader)
+    fields |= {name: value for name, value in _quant_settings(reader).items() if value is not None}
     if groups:
-        fields |= {"inert_options": tuple(inert), "inert_option_count": len(inert)}
+        fields |= {"inert_options": tuple(reader.inert), "inert_option_count": len(reader.inert)}
     return SettingsFacts.model_validate(fields), reader.notices
 
 
-def _input_settings(reader: GroupReader, inert: list[str]) -> Fields:
+def _input_settings(reader: GroupReader) -> Fields:
     group = "input_parameters"
     compiled = _is_compiled(reader)
     norms = _each(reader.as_text(group, "norm_type"))
@@ -210,7 +213,7 @@ def _input_settings(reader: GroupReader, inert: list[str]) -> Fields:
         reader.notices.append(f"norm_type {norm} is not known{did_you_mean(norm, NORMS)}")
     first = {key: given[0] for key, given in values.items() if given and given[0] is not None}
     used = {"mean_value", "scale_value", "std_value"} if compiled or norm not in NORMS else {*NORMS[norm], "std_value"}
-    inert += [f"{key}: norm_type is {norm}" for key in first if key not in used]
+    reader.inert += [f"{key}: norm_type is {norm}" for key in first if key not in used]
     scale = first.get("scale_value") if "scale_value" in used else None
     deviation = first.get("std_value")
     if scale is None and deviation is not None and min(deviation) > 0:
@@ -246,7 +249,7 @@ def _check_colours(runtime: list[str], train: list[str], notices: list[str]) -> 
             notices.append(f"input_type_rt {fed} cannot be converted to input_type_train {trained}")
 
 
-def _method_settings(reader: GroupReader, group: str, inert: list[str]) -> Fields:
+def _method_settings(reader: GroupReader, group: str) -> Fields:
     """How thresholds are chosen. ``max_percentile`` acts only with max, ``per_channel`` not with default."""
     word, percentile = reader.as_text(group, "calibration_type"), reader.as_number(group, "max_percentile")
     kind, per_channel = word.lower() if word is not None else None, reader.as_flag(group, "per_channel")
@@ -261,9 +264,9 @@ def _method_settings(reader: GroupReader, group: str, inert: list[str]) -> Field
     elif percentile is not None and percentile < 1 and kind == "max":
         fields |= {"calibration_method": "percentile", "percentile": 100 * percentile}
     elif percentile is not None and percentile < 1 and kind is not None:
-        inert.append(f"max_percentile: calibration_type is {kind}, not max")
+        reader.inert.append(f"max_percentile: calibration_type is {kind}, not max")
     if per_channel and kind == "default":
-        inert.append("per_channel: calibration_type default decides by itself")
+        reader.inert.append("per_channel: calibration_type default decides by itself")
     elif per_channel is not None and kind is not None and kind != "default":
         fields["per_channel_activations"] = per_channel
     return fields
@@ -282,13 +285,9 @@ def _placement_settings(reader: GroupReader) -> Fields:
             reader.notices.append(f"node_info of {name} is ignored: expected a mapping, not {str(node)[:40]!r}")
             continue
         host += [str(name)] if str(node.get("ON", "")).upper() == "CPU" else []
-        wide += [str(name)] if _is_wide(node) else []
+        wide += [str(name)] if any(str(value) == "int16" for key, value in node.items() if key != "ON") else []
     fields = {"host_layers": tuple(dict.fromkeys(host)), "wide_layers": tuple(dict.fromkeys(wide))}
     return {name: names for name, names in fields.items() if names}
-
-
-def _is_wide(node: Mapping[str, object]) -> bool:
-    return any(str(value) == "int16" for key, value in node.items() if key != "ON")
 
 
 def _optimization_settings(reader: GroupReader) -> Fields:
@@ -303,7 +302,7 @@ def _optimization_settings(reader: GroupReader) -> Fields:
     return fields
 
 
-def _quant_settings(reader: GroupReader, inert: list[str]) -> Fields:
+def _quant_settings(reader: GroupReader) -> Fields:
     """Settings of a quant_config; what it leaves out stands in the groups."""
     if isinstance(file := reader.value_of("calibration_parameters", "quant_config"), str):
         reader.notices.append(f"the quant_config is a separate file, which must be given too: {file[:80]}")
@@ -316,12 +315,12 @@ def _quant_settings(reader: GroupReader, inert: list[str]) -> Fields:
     activation = _quant_part(model, "activation", reader)
     single = {key: value for key, value in activation.items() if not isinstance(value, list)}
     single |= {key: value[0] for key, value in activation.items() if isinstance(value, list) and len(value) == 1}
-    own = GroupReader({"activation": single}, reader.notices)
+    own = GroupReader({"activation": single}, reader.notices, reader.inert)
     fields: Fields = {"asymmetric_activations": own.as_flag("activation", "asymmetric")}
     if {"calibration_type", "max_percentile"} & activation.keys() - single.keys():
         fields["calibration_method"] = "search"
     elif activation:
-        fields |= _method_settings(own, "activation", inert)
+        fields |= _method_settings(own, "activation")
     if _quant_part(model, "weight", reader).get("bias_correction"):
         fields["bias_correction"] = True
     fields["activation_bits"] = _bits_of_type(model.get("all_node_type"))

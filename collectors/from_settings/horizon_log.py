@@ -5,7 +5,6 @@ Read after public logs and documentation of RDK X3 (hb_mapper 1.1), X5 (1.24) an
 calibration sample, errors of all nodes before included.
 """
 
-import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -14,7 +13,7 @@ from pathlib import Path
 from quantmedic.collectors.from_settings.horizon_config import KEYS, METHODS, TOOLCHAIN, settings_of
 from quantmedic.collectors.toolchain_files.formats import Format, Imported
 from quantmedic.collectors.toolchain_files.settings_files import parse_yaml, read_text
-from quantmedic.collectors.toolchain_files.values import Fields
+from quantmedic.collectors.toolchain_files.values import Fields, number
 from quantmedic.engine.case.facts import RecordedFacts, ReportedFacts
 from quantmedic.engine.errors import DataError
 from quantmedic.engine.reading_limits import LimitError
@@ -278,16 +277,14 @@ def _log_notices(found: _Found, asymmetric: bool) -> Iterator[str]:
 
 def _cosine(text: str | None) -> float | None:
     """A similarity; a printed number a little above 1 is 1."""
-    value = _printed_number(text, signed=True)
+    value = number(text)
     return None if value is None or abs(value) > 1.001 else max(-1.0, min(1.0, value))
 
 
-def _printed_number(text: str | None, *, signed: bool = False) -> float | None:
-    try:
-        value = float(text) if text is not None else math.nan
-    except ValueError:
-        return None
-    return value if math.isfinite(value) and (signed or value > 0) else None
+def _printed_number(text: str | None) -> float | None:
+    """A number above 0."""
+    value = number(text)
+    return value if value is not None and value > 0 else None
 
 
 def _compute_type(text: str | None) -> str | None:

@@ -96,16 +96,18 @@ def _activation_figures(floats: Array, quantized: Array) -> dict[str, float]:
 
 
 def _weight_figures(floats: Array, quantized: Array) -> dict[str, float]:
-    x = floats.astype(np.float64)
-    figures = {
+    errors = {
         "weight_normalized_mse": normalized_mse(floats, quantized),
         "weight_sqnr_db": _sqnr_db(floats, quantized),
-        "weight_min": float(x.min()),
-        "weight_max": float(x.max()),
-        "weight_mean": float(x.mean()),
-        "weight_std": float(x.std()),
     }
+    figures = errors | _weight_moments(floats)
     return {key: value for key, value in figures.items() if value is not None and math.isfinite(value)}
+
+
+def _weight_moments(weights: Array) -> dict[str, float]:
+    x = weights.astype(np.float64)
+    moments = {"min": x.min(), "max": x.max(), "mean": x.mean(), "std": x.std()}
+    return {f"weight_{key}": float(value) for key, value in moments.items()}
 
 
 def _sqnr_db(floats: Array, quantized: Array) -> float | None:
@@ -136,11 +138,9 @@ def _weight_ranges(found: Mapping[str, Arrays], origin: str) -> dict[str, Report
     """Facts of the float model's tensors alone: of its weights."""
     layers = {}
     for name, tensors in found["weight"].items():
-        x = next(iter(tensors.values())).astype(np.float64)
-        if np.isfinite(x).all():
-            moments = {"min": x.min(), "max": x.max(), "mean": x.mean(), "std": x.std()}
-            figures = {f"weight_{key}": float(value) for key, value in moments.items()}
-            layers[name] = ReportedFacts.model_validate({"origin": origin, **figures})
+        weights = next(iter(tensors.values()))
+        if np.isfinite(weights).all():
+            layers[name] = ReportedFacts.model_validate({"origin": origin, **_weight_moments(weights)})
     return layers
 
 

@@ -5,7 +5,7 @@ The toolkit itself is not imported.
 
 from pathlib import Path
 
-from quantmedic.collectors.from_settings.mct_log import fitting_mct_log, read_folder
+from quantmedic.collectors.from_settings.mct_log import fitting_mct_log, imported_log, read_mct_log
 from quantmedic.collectors.toolchain_files.formats import Format, RunSettings
 from quantmedic.collectors.toolchain_files.values import Fields
 from quantmedic.engine.case.facts import SearchFacts, SettingsFacts
@@ -105,7 +105,7 @@ FORMATS = (
         "MCT log folder",
         "Sony MCT",
         lambda name, text: True,
-        read_folder,
+        lambda folder: imported_log(read_mct_log(folder)),
         is_folder=True,
         read_run=read_mct_settings,
     ),

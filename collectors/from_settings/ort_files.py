@@ -19,6 +19,7 @@ from quantmedic.collectors.toolchain_files.values import (
     grid,
     keys_of,
     left_out,
+    member_name,
     number,
     table,
     unknown_keys,
@@ -77,7 +78,7 @@ def _read_config(path: Path) -> Imported:
         facts = _override(entries[0]) if len(entries) == 1 else None
         if facts is not None:
             tensors[name] = facts
-        asked = {_BITS.get(_member(entry.get("quant_type"))) for entry in entries}
+        asked = {_BITS.get(member_name(entry.get("quant_type"))) for entry in entries}
         if len(asked) == 1 and None not in asked and not any("convert" in entry for entry in entries):
             bits[name] = asked.pop() or 0
     settings = _ort_settings(arguments, extra)
@@ -92,7 +93,7 @@ def _read_config(path: Path) -> Imported:
 
 
 def _ort_settings(arguments: Mapping[str, object], extra: Mapping[str, object]) -> SettingsFacts:
-    method = METHODS.get(_member(arguments.get("calibrate_method")))
+    method = METHODS.get(member_name(arguments.get("calibrate_method")))
     if flag(extra.get("CalibMovingAverage")) and method in (None, "minmax"):
         method = "moving-average"
     symmetric = flag(extra.get("ActivationSymmetric"))
@@ -101,8 +102,8 @@ def _ort_settings(arguments: Mapping[str, object], extra: Mapping[str, object]) 
         percentile=number(extra.get("CalibPercentile")),
         per_channel_weights=flag(arguments.get("per_channel")),
         asymmetric_activations=None if symmetric is None else not symmetric,
-        activation_bits=_BITS.get(_member(arguments.get("activation_type"))),
-        weight_bits=_BITS.get(_member(arguments.get("weight_type"))),
+        activation_bits=_BITS.get(member_name(arguments.get("activation_type"))),
+        weight_bits=_BITS.get(member_name(arguments.get("weight_type"))),
         reduce_range=flag(arguments.get("reduce_range")),
         smooth_quant=flag(extra.get("SmoothQuant")),
         float_layers=words(arguments.get("nodes_to_exclude")),
@@ -111,7 +112,7 @@ def _ort_settings(arguments: Mapping[str, object], extra: Mapping[str, object]) 
 
 def _override(entry: Mapping[str, object]) -> RecordedFacts | None:
     """A range that is set by hand; None for an override of something else."""
-    kind = _member(entry.get("quant_type"))
+    kind = member_name(entry.get("quant_type"))
     # One that is converted has other bits for some of its readers.
     bits, symmetric = None if "convert" in entry else _BITS.get(kind), flag(entry.get("symmetric"))
     low, high = number(entry.get("rmin")), number(entry.get("rmax"))
@@ -120,11 +121,6 @@ def _override(entry: Mapping[str, object]) -> RecordedFacts | None:
         return grid(scale, point, bits, signed=not kind.startswith("QU")).model_copy(update={"symmetric": symmetric})
     found = RecordedFacts(low=low, high=high, scale=scale, zero_point=point, bits=bits, symmetric=symmetric)
     return found if found != RecordedFacts() else None
-
-
-def _member(value: object) -> str:
-    """Name of an enumeration's member, alone or behind its class."""
-    return str(value).rpartition(".")[2] if isinstance(value, str) else ""
 
 
 def _is_ort_cache(name: str, text: str) -> bool:
@@ -136,8 +132,7 @@ def _read_cache(path: Path) -> Imported:
     tensors = table(content.get("data"))
     if not tensors:
         raise DataError("the calibration cache holds no tensors", where=str(path))
-    word = table(content.get("calibration_method")).get("value")
-    method = METHODS.get(str(word).rpartition(".")[2])
+    method = METHODS.get(member_name(table(content.get("calibration_method")).get("value")))
     settings = SettingsFacts(calibration_method=method, smooth_quant=flag(content.get("smooth_quant")))
     recorded, left = _ranges_by_tensor(tensors, method)
     return Imported(settings=settings, tensors=recorded, notices=left_out("tensors without a readable range", left))

@@ -5,7 +5,7 @@ our own. Of the functions that a pickle may name, the few that make an array are
 """
 
 import pickletools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -103,7 +103,8 @@ def _carry_out(content: bytes) -> object:
         elif name in ("BINGET", "LONG_BINGET"):
             stack.append(memo[int(argument or 0)])
         elif name in _STEPS:
-            _STEPS[name](stack)
+            count, step = _STEPS[name]
+            step(stack, _pop_to_mark(stack) if count is None else [stack.pop() for _ in range(count)][::-1])
         else:
             raise _Refused(f"opcode {name}")
     raise ValueError("it ends early")
@@ -117,65 +118,42 @@ def _pop_to_mark(stack: Stack) -> list[object]:
     return values
 
 
-def _tuple_step(count: int | None) -> Callable[[Stack], None]:
-    def step(stack: Stack) -> None:
-        values = _pop_to_mark(stack) if count is None else [stack.pop() for _ in range(count)][::-1]
-        stack.append(tuple(values))
-
-    return step
+def _make_tuple(stack: Stack, values: list[object]) -> None:
+    stack.append(tuple(values))
 
 
-def _set_items(stack: Stack) -> None:
-    values = _pop_to_mark(stack)
-    _set_entries(stack[-1], zip(values[::2], values[1::2], strict=True))
-
-
-def _set_item(stack: Stack) -> None:
-    value, key = stack.pop(), stack.pop()
-    _set_entries(stack[-1], [(key, value)])
-
-
-def _set_entries(target: object, pairs: Iterable[tuple[object, object]]) -> None:
+def _set_items(stack: Stack, values: list[object]) -> None:
+    target = stack[-1]
     if not isinstance(target, dict):
         raise _Refused("items of something that is not a dictionary")
-    for key, value in pairs:
+    for key, value in zip(values[::2], values[1::2], strict=True):
         # The hash of a tuple goes through all tuples in it: deep ones crash the interpreter, shared ones take for ever.
         if not all(isinstance(part, str | int | float) for part in (key if isinstance(key, tuple) else (key,))):
             raise _Refused("keys that are not names")
         target[key] = value
 
 
-def _append(stack: Stack) -> None:
-    value = stack.pop()
-    _extend_list(stack[-1], [value])
-
-
-def _appends(stack: Stack) -> None:
-    values = _pop_to_mark(stack)
-    _extend_list(stack[-1], values)
-
-
-def _extend_list(target: object, values: list[object]) -> None:
+def _extend_list(stack: Stack, values: list[object]) -> None:
+    target = stack[-1]
     if not isinstance(target, list):
         raise _Refused("entries of something that is not a list")
     target.extend(values)
 
 
-def _stack_global(stack: Stack) -> None:
-    name, module = stack.pop(), stack.pop()
-    stack.append(_Name(f"{module}.{name}"))
+def _make_name(stack: Stack, values: list[object]) -> None:
+    stack.append(_Name(".".join(map(str, values))))
 
 
-def _carry_out_call(stack: Stack) -> None:
+def _carry_out_call(stack: Stack, values: list[object]) -> None:
     """A call: only of what makes arrays, their types, and empty dictionaries."""
-    arguments, function = _sequence(stack.pop()), stack.pop()
+    function, arguments = values[0], _sequence(values[1])
     name = function.text if isinstance(function, _Name) else "?"
     if name in _MAKERS:
         stack.append(_Array())
     elif name == "numpy.dtype":
         stack.append(_number_type(arguments[0]))
     elif name in _SCALARS:
-        stack.append(_scalar_value(arguments[0], arguments[1]))
+        stack.append(float(_array_of((), arguments[0], arguments[1], False)))
     elif name in _FROM_BUFFER:
         buffer, dtype, shape, order = arguments
         stack.append(_Array(_array_of(shape, dtype, buffer, order == "F")))
@@ -185,9 +163,9 @@ def _carry_out_call(stack: Stack) -> None:
         raise _Refused(f"a call of {name[:80]}")
 
 
-def _build(stack: Stack) -> None:
+def _build(stack: Stack, values: list[object]) -> None:
     """Fill an object: an array with its values; the state of a type is its byte order, which must be little-endian."""
-    state, target = _sequence(stack.pop()), stack[-1]
+    state, target = _sequence(values[0]), stack[-1]
     if isinstance(target, _Array):
         _, shape, dtype, is_fortran, buffer = state
         target.value = _array_of(shape, dtype, buffer, bool(is_fortran))
@@ -220,20 +198,14 @@ def _array_of(shape: object, dtype: object, buffer: object, is_fortran: bool) ->
     return np.frombuffer(buffer, dtype).reshape(sides, order="F" if is_fortran else "C")
 
 
-def _scalar_value(dtype: object, buffer: object) -> float:
-    return float(_array_of((), dtype, buffer, False))
-
-
 def _without_names(value: object) -> object:
     """The value with its arrays in place.
 
     Raises:
         _Refused: It refers to itself, is nested deeper than saved tensors are, or is a name.
     """
-    budget = [
-        MAX_OPCODES,
-        TEXT_BYTES.in_force,
-    ]  # Values, and bytes of arrays: one that is named often is compared as often.
+    # Values, and bytes of arrays: one that is named often is compared as often.
+    budget = [MAX_OPCODES, TEXT_BYTES.in_force]
 
     def walk(each: object, depth: int) -> object:
         budget[0] -= 1
@@ -257,16 +229,17 @@ def _without_names(value: object) -> object:
     return walk(value, 0)
 
 
-_STEPS: Mapping[str, Callable[[Stack], None]] = {
-    "TUPLE": _tuple_step(None),
-    "TUPLE1": _tuple_step(1),
-    "TUPLE2": _tuple_step(2),
-    "TUPLE3": _tuple_step(3),
-    "SETITEMS": _set_items,
-    "SETITEM": _set_item,
-    "APPEND": _append,
-    "APPENDS": _appends,
-    "STACK_GLOBAL": _stack_global,
-    "REDUCE": _carry_out_call,
-    "BUILD": _build,
+#: How many values an opcode takes from the stack, None for those above the last mark, and what it does with them.
+_STEPS: Mapping[str, tuple[int | None, Callable[[Stack, list[object]], None]]] = {
+    "TUPLE": (None, _make_tuple),
+    "TUPLE1": (1, _make_tuple),
+    "TUPLE2": (2, _make_tuple),
+    "TUPLE3": (3, _make_tuple),
+    "SETITEMS": (None, _set_items),
+    "SETITEM": (2, _set_items),
+    "APPENDS": (None, _extend_list),
+    "APPEND": (1, _extend_list),
+    "STACK_GLOBAL": (2, _make_name),
+    "REDUCE": (2, _carry_out_call),
+    "BUILD": (1, _build),
 }

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from quantmedic.collectors.from_torch.calls import Kwargs, tensors_of
 from quantmedic.collectors.from_torch.torch_operators import Arguments, plain_name
-from quantmedic.collectors.pair.quantizer import Quantizer
+from quantmedic.collectors.pair.quantizer import Quantizer, code_ends
 
 Kind = Literal["fake", "encode", "decode"]
 #: Scales or zero points: a tensor, or one number.
@@ -133,8 +133,7 @@ def of_tensor(tensor: torch.Tensor) -> Quantizer | None:
     """The grid of a quantized tensor."""
     if not tensor.is_quantized:
         return None
-    bits, signed = _DTYPE_BITS.get(tensor.dtype, (8, False))
-    low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if signed else (0, 2**bits - 1)
+    low, high = code_ends(*_DTYPE_BITS.get(tensor.dtype, (8, False)))
     if tensor.qscheme() in (torch.per_tensor_affine, torch.per_tensor_symmetric):
         return grid_of(tensor.q_scale(), tensor.q_zero_point(), low, high)
     ends = tensor.q_per_channel_scales(), tensor.q_per_channel_zero_points()
@@ -176,7 +175,7 @@ def stored_grid(tensor: torch.Tensor) -> tuple[Quantizer | None, torch.Tensor | 
     # Codes of few bits lie in bytes.
     few = _BITS_IN_NAME.search(str(getattr(tensor, "target_dtype", codes.dtype)))
     bits = int(few[1]) if few is not None else 8
-    low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if codes.dtype == torch.int8 else (0, 2**bits - 1)
+    low, high = code_ends(bits, codes.dtype == torch.int8)
     zero = getattr(tensor, "zero_point", None)
     return block_grid(scale, zero, low, high, tensor.shape, list(block)), codes
 

@@ -128,41 +128,6 @@ class TorchView(View):
         return Capture(graph, [name for name in dict.fromkeys(names) if name in graph.written], what)
 
 
-def describe_modules(models: TorchPair) -> Description:
-    """What two torch modules tell besides their graphs."""
-    modules = (models.float_module, models.quantized_module)
-    # Fake-quantized modules hold their weights in float, and integer kernels keep theirs to themselves.
-    is_stored_so = any(is_traceable_wrapper_subclass(own) for own in models.quantized_module.parameters())
-    sizes = [_stored_bytes(module) if is_stored_so else None for module in modules]
-    training = [name for name, part in models.float_module.named_modules() if part.training and _is_training(part)]
-    names = [type(module).__name__ for module in modules]
-    hashes = [_sha256(module) for module in modules]
-    facts = ModelFacts(
-        name=names[1],
-        framework="torch",
-        format=models.quantized.format,
-        toolchain=None,
-        toolchain_marks=tuple(marks_of_module(models.quantized_module, models.quantized.calls)),
-        bytes_float=sizes[0],
-        bytes_quantized=sizes[1],
-        size_ratio=sizes[1] / sizes[0] if sizes[0] and sizes[1] else None,
-        training_nodes=len(training),
-        first_training_node=next(iter(training), None),
-        fake_quantizers=models.fakes.total,
-        idle_fake_quantizers=len(models.fakes.idle),
-        idle_fake_quantizer_names=models.fakes.idle[:MAX_NAMED],
-    )
-    return Description(
-        facts,
-        half=frozenset(models.quantized.half),
-        names=(names[0], names[1]),
-        hashes=(hashes[0], hashes[1]),
-        versions={"torch": torch.__version__},
-        # Integer kernels keep their attributes to themselves.
-        attributes_of_twins=True,
-    )
-
-
 def _is_training(part: torch.nn.Module) -> bool:
     return isinstance(part, torch.nn.modules.batchnorm._BatchNorm | torch.nn.modules.dropout._DropoutNd)
 
@@ -230,7 +195,37 @@ class TorchModels(TorchPair):
 
     def describe(self) -> Description:
         """What the modules tell besides their graphs."""
-        return describe_modules(self)
+        modules = (self.float_module, self.quantized_module)
+        # Fake-quantized modules hold their weights in float, and integer kernels keep theirs to themselves.
+        is_stored_so = any(is_traceable_wrapper_subclass(own) for own in self.quantized_module.parameters())
+        sizes = [_stored_bytes(module) if is_stored_so else None for module in modules]
+        training = [name for name, part in self.float_module.named_modules() if part.training and _is_training(part)]
+        names = [type(module).__name__ for module in modules]
+        hashes = [_sha256(module) for module in modules]
+        facts = ModelFacts(
+            name=names[1],
+            framework="torch",
+            format=self.quantized.format,
+            toolchain=None,
+            toolchain_marks=tuple(marks_of_module(self.quantized_module, self.quantized.calls)),
+            bytes_float=sizes[0],
+            bytes_quantized=sizes[1],
+            size_ratio=sizes[1] / sizes[0] if sizes[0] and sizes[1] else None,
+            training_nodes=len(training),
+            first_training_node=next(iter(training), None),
+            fake_quantizers=self.fakes.total,
+            idle_fake_quantizers=len(self.fakes.idle),
+            idle_fake_quantizer_names=self.fakes.idle[:MAX_NAMED],
+        )
+        return Description(
+            facts,
+            half=frozenset(self.quantized.half),
+            names=(names[0], names[1]),
+            hashes=(hashes[0], hashes[1]),
+            versions={"torch": torch.__version__},
+            # Integer kernels keep their attributes to themselves.
+            attributes_of_twins=True,
+        )
 
     def kernels(self, threads: int) -> dict[str, Kernel]:
         """How each tensor is computed; empty for fake-quantized modules, of which nobody knows what a device runs."""

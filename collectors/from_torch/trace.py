@@ -1,7 +1,6 @@
 """The calls of a module's first batch, written down as a graph: operators, constants, and where codes can be read."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -427,4 +426,4 @@ def _moved_grid(quantizer: Quantizer | None, call: Call) -> Quantizer | None:
     order = found.attributes.get("perm") if found.op_type == "Transpose" else None
     if not isinstance(order, list) or quantizer.block_size:
         return None
-    return replace(quantizer, axis=order.index(quantizer.axis % len(order)))
+    return quantizer.transpose(order)

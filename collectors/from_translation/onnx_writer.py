@@ -13,6 +13,8 @@ from quantmedic.collectors.pair.quantizer import Quantizer
 Array = NDArray[np.generic]
 #: Value of an attribute of a node.
 Value = int | float | str | Sequence[int] | Sequence[float]
+#: Behind every entry of an axis.
+BEYOND = int(np.iinfo(np.int64).max)
 #: The first version of the format that has opsets 20 and 21.
 _IR_VERSION = 10
 #: Domain of onnxruntime's own quantizers, which take codes of 4 and 16 bits in any opset; and codes that ONNX's take.
@@ -114,6 +116,27 @@ def make_node(
     node = helper.make_node(kind, inputs, outputs, name=name, domain=domain)
     node.attribute.extend(helper.make_attribute(key, value) for key, value in sorted((attributes or {}).items()))
     return node
+
+
+def slice_rows(rows: Iterable[tuple[int, int, int]], masks: Iterable[Sequence[object]]) -> list[list[int]]:
+    """Starts, ends, axes and steps of ONNX's Slice for a strided slice.
+
+    Args:
+        rows: Start, end and step along each axis.
+        masks: Whether the start and the end are open, and whether a single entry is taken.
+
+    Raises:
+        ValueError: There are more of one than of the other.
+    """
+    found = []
+    for axis, ((start, end, step), (open_start, open_end, single)) in enumerate(zip(rows, masks, strict=True)):
+        if single:
+            found.append((start, start + 1 or BEYOND, axis, 1))
+            continue
+        start = start if not open_start else 0 if step > 0 else BEYOND
+        end = end if not open_end else BEYOND if step > 0 else -BEYOND
+        found.append((start, end, axis, step))
+    return [list(column) for column in zip(*found, strict=True)] or [[], [], [], []]
 
 
 def open_first_side(sides: Sequence[int | None], batch: str | None) -> list[int | str | None]:

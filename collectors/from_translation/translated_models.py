@@ -7,17 +7,17 @@ classes here, and adds how its own runtime is asked.
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.data.model_inputs import InputSpec
-from quantmedic.collectors.from_onnx.given_simulation import OnnxGivenSimulation
+from quantmedic.collectors.from_onnx.given_simulation import given_simulation
 from quantmedic.collectors.from_onnx.onnx_graph import OnnxGraph
 from quantmedic.collectors.from_onnx.onnx_models import OnnxModels, graph_runner
 from quantmedic.collectors.from_onnx.simulated import OnnxSimulated
@@ -81,6 +81,11 @@ class TranslatedGraph(OnnxGraph, Generic[PlaceT]):
         if self.untranslated:
             kinds = ", ".join(dict.fromkeys(self.untranslated))
             self.notices.append(f"operators without a counterpart in ONNX are measured, not simulated: {kinds}")
+
+
+def fields_of(parsed: OnnxGraph) -> dict[str, Any]:
+    """What a graph of another runtime has of its translation, by field."""
+    return {each.name: getattr(parsed, each.name) for each in fields(OnnxGraph)}
 
 
 GraphT = TypeVar("GraphT", bound=TranslatedGraph)
@@ -166,7 +171,7 @@ class TranslatedFiles(Models, Generic[GraphT]):
             ModelError: It computes something else than the file.
         """
         self._require_translation(threads)
-        return OnnxGivenSimulation(self, case, tensors, threads).run
+        return given_simulation(self, case, tensors, threads)
 
     def editable(self) -> "TranslatedPair[GraphT]":
         """The translations of both files.

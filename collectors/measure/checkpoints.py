@@ -1,10 +1,11 @@
 """Checkpoints: what compares weights that no front end opens, and runs the language models in them on texts."""
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from quantmedic.collectors.data.progress import Announce, Progress
+from quantmedic.collectors.data.progress import Announce, Progress, no_announcement, no_progress
 from quantmedic.collectors.extensions import Kind
 from quantmedic.engine.case.records import Case
 
@@ -14,6 +15,30 @@ Found = dict[str, list[Any]]
 CompareTensors = Callable[[Sequence[str], int | None], Found]
 #: Compares groups of tensors, by name, on other machines; gives what was found by the number of the group.
 Elsewhere = Callable[[Sequence[Sequence[str]]], Iterable[tuple[int, Found]]]
+
+
+@dataclass(frozen=True)
+class TextRun:
+    """How language models are run on texts.
+
+    Attributes:
+        tokens: Texts or token ids.
+        length: Tokens that are used of each text; None: 512.
+        threads: Processor threads; None: as many as suit.
+        device: Where both models run; None: the processor.
+        unfinished: Folder that an interrupted run leaves its finished steps in, and goes on from; None: nothing is
+            kept.
+        progress: Called after every block.
+        announce: Called with a line where a run goes on, or begins anew.
+    """
+
+    tokens: object
+    length: int | None = None
+    threads: int | None = None
+    device: str | None = None
+    unfinished: Path | None = None
+    progress: Progress = no_progress
+    announce: Announce = no_announcement
 
 
 @runtime_checkable
@@ -57,33 +82,8 @@ class Checkpoints(Protocol):
     def require_device(self, device: str) -> None:
         """Refuse a device that cannot run language models here."""
 
-    def run_on_texts(
-        self,
-        case: Case,
-        paths: tuple[Path, Path],
-        tokens: object,
-        *,
-        length: int | None,
-        threads: int | None,
-        device: str | None,
-        unfinished: Path | None,
-        progress: Progress,
-        announce: Announce,
-    ) -> Case:
-        """The case of two checkpoints with what the language models in them predict.
-
-        Args:
-            case: Of the weights.
-            paths: The float checkpoint and the quantized one.
-            tokens: Texts or token ids.
-            length: Tokens that are used of each text; None: 512.
-            threads: Processor threads; None: as many as suit.
-            device: Where both models run; None: the processor.
-            unfinished: Folder that an interrupted run leaves its finished steps in, and goes on from; None: nothing is
-                kept.
-            progress: Called after every block.
-            announce: Called with a line where a run goes on, or begins anew.
-        """
+    def run_on_texts(self, case: Case, paths: tuple[Path, Path], how: TextRun) -> Case:
+        """The case of two checkpoints, the float one and the quantized one, with what the models in them predict."""
 
 
 CHECKPOINTS: Kind[Checkpoints] = Kind("quantmedic.checkpoints", Checkpoints)

@@ -1,5 +1,6 @@
 """The quantizer: the grid on which integer codes stand for real values."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -7,6 +8,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.engine.case.facts import QuantizerFacts
+
+
+def code_ends(bits: int, signed: bool) -> tuple[int, int]:
+    """Lowest and highest code of so many bits."""
+    low = -(1 << (bits - 1)) if signed else 0
+    return low, low + (1 << bits) - 1
+
+
+def unpack_codes(content: NDArray[np.uint8], bits: int, size: int, *, signed: bool) -> NDArray[np.int8 | np.uint8]:
+    """Codes of fewer than 8 bits that stand packed in bytes, the first in the lowest bits, one to a byte."""
+    shifts = np.arange(0, 8, bits, dtype=np.uint8)
+    codes = ((content[:, None] >> shifts) & (2**bits - 1)).reshape(-1)[:size]
+    half = np.int8(1 << (bits - 1))
+    return (codes.astype(np.int8) ^ half) - half if signed else codes
 
 
 @dataclass(frozen=True)
@@ -29,12 +44,12 @@ class Quantizer:
     @property
     def qmin(self) -> int:
         """Lowest code."""
-        return -(1 << (self.bits - 1)) if self.signed else 0
+        return code_ends(self.bits, self.signed)[0]
 
     @property
     def qmax(self) -> int:
         """Highest code."""
-        return (1 << (self.bits - self.signed)) - 1
+        return code_ends(self.bits, self.signed)[1]
 
     def same_grid(self, other: "Quantizer") -> bool:
         """Equal codes stand for equal values, everywhere in a tensor."""
@@ -76,6 +91,15 @@ class Quantizer:
             axis=0,
             block_size=1,
         )
+
+    def transpose(self, order: Sequence[int]) -> "Quantizer":
+        """The grid of an array whose axes are put in another order."""
+        if self.axis is None:
+            return self
+        moved = replace(self, axis=list(order).index(self.axis % len(order)))
+        if not self.block_size:
+            return moved
+        return replace(moved, scale=self.scale.transpose(order), zero_point=self.zero_point.transpose(order))
 
     def _broadcast_grid(self, rank: int, shape: tuple[int, ...]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         scale, zero = self.scale, np.broadcast_to(self.zero_point.astype(np.float32), self.scale.shape)

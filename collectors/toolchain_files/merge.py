@@ -87,18 +87,6 @@ class _Clash(NamedTuple):
     values: tuple[object, object]
 
 
-@dataclass
-class _Ledger:
-    """What is known so far, and which file each setting comes from."""
-
-    settings: SettingsFacts
-    tensors: list[RecordedFacts]
-    layers: list[ReportedFacts]
-    origins: dict[str, str] = field(default_factory=dict)
-    clashes: list[_Clash] = field(default_factory=list)
-    notices: list[str] = field(default_factory=list)
-
-
 @dataclass(frozen=True)
 class _Names:
     """Places of tensors and layers of a case by every name that they go by."""
@@ -242,20 +230,8 @@ def with_sources(case: Case, sources: Sequence[Source], every_name: frozenset[st
         every_name: All names of operators and tensors in both models; None where they are not known.
     """
     record = case.record
-    names = _Names.of(record)
-    ledger = _Ledger(
-        record.model.settings, [t.recorded for t in record.tensors], [op.reported for op in record.operators]
-    )
-    imports = list(record.imports)
-    for source in sources:
-        _learn_settings(source, ledger, alone=record.model.framework == IMPORTED)
-        imported = source.imported
-        known_tensors = _learn_by_name(source, imported.tensors, names.tensors, ledger.tensors, "threshold", ledger)
-        known_tensors += _learn_by_name(source, imported.inputs, names.inputs, ledger.tensors, "threshold", ledger)
-        known_layers = _learn_by_name(source, imported.layers, names.layers, ledger.layers, "figure", ledger)
-        _note_strangers(source, names, ledger)
-        ledger.notices += [_with_name(source.name, notice) for notice in imported.notices]
-        imports.append(_import_record(source, known_tensors, known_layers))
+    ledger = _Ledger.of(record)
+    imports = [*record.imports, *map(ledger.learn, sources)]
     operators = _with_facts(record.operators, "reported", ledger.layers)
     notices = [*record.notices, *_clash_notices(ledger.clashes), *ledger.notices]
     changes = {
@@ -266,7 +242,7 @@ def with_sources(case: Case, sources: Sequence[Source], every_name: frozenset[st
         "notices": tuple(dict.fromkeys(notices)),
     }
     merged = record.model_copy(update=changes)
-    merged = _with_coverage(merged, [source for source in sources if source.lists_all], names)
+    merged = _with_coverage(merged, [source for source in sources if source.lists_all], ledger.names)
     return replace(case, record=_with_overrides(merged, sources, every_name))
 
 
@@ -326,58 +302,98 @@ def _with_facts(records: Sequence[R], name: str, facts: Sequence[Facts]) -> tupl
     return tuple(r.model_copy(update={name: f}) for r, f in zip(records, facts, strict=True))
 
 
-def _learn_settings(source: Source, ledger: _Ledger, *, alone: bool) -> None:
-    own, known, unknown = source.imported.settings, ledger.settings, source.imported.unknown
-    has_options = own != SettingsFacts() or bool(unknown)
-    options = own.model_copy(update=dict.fromkeys(_NO_OPTION))
-    joined, clashes = _combine(known, options)
-    for name, values in clashes.items():
-        first = ledger.origins.get(name, "what was given before")
-        ledger.clashes.append(_Clash("setting", name, name, first, source.name, values))
-    for name in options.model_fields_set:
-        if getattr(options, name) is not None:
-            ledger.origins.setdefault(name, source.name)
-    if has_options:
-        # A configuration without unknown keys is a finding, too.
-        every = tuple(dict.fromkeys((*(known.unknown_keys or ()), *unknown)))
-        joined = joined.model_copy(update={"unknown_keys": every, "unknown_key_count": len(every)})
-    # A table of thresholds names the toolchain only where no model does.
-    toolchain = source.toolchain if alone or has_options else None
-    ledger.settings = joined.model_copy(update={"toolchain": known.toolchain or toolchain})
+@dataclass
+class _Ledger:
+    """What is known so far, and which file each setting comes from; ``alone``: of files, without models."""
 
+    names: _Names
+    settings: SettingsFacts
+    tensors: list[RecordedFacts]
+    layers: list[ReportedFacts]
+    alone: bool
+    origins: dict[str, str] = field(default_factory=dict)
+    clashes: list[_Clash] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)
 
-def _learn_by_name(
-    source: Source,
-    given: Mapping[str, G],
-    places: Mapping[str, int],
-    known: list[G],
-    what: str,
-    ledger: _Ledger,
-) -> int:
-    """Add facts by name, and return how many found their place; of several figures of one layer the first stands."""
-    found = 0
-    filled: set[int] = set()
-    for name, facts in given.items():
-        place = places.get(name)
-        if place is None:
-            continue
-        found += 1
-        if what == "figure" and place in filled:
-            continue
-        filled.add(place)
-        own = known[place]
-        facts = facts.model_copy(update={"origin": None})
-        joined, clashes = _combine(own, facts)
-        if clashes:
-            fact, values = next(iter(clashes.items()))
-            ledger.clashes.append(_Clash(what, name, fact, str(own.origin), source.name, values))
-            # What else is said of a threshold belongs to that threshold.
-            joined = own if what == "threshold" else joined
-        elif joined != own:
-            origin = source.name if own.origin is None else ", ".join(dict.fromkeys((own.origin, source.name)))
-            joined = joined.model_copy(update={"origin": origin})
-        known[place] = joined
-    return found
+    @classmethod
+    def of(cls, record: CaseRecord) -> "_Ledger":
+        tensors, layers = [t.recorded for t in record.tensors], [op.reported for op in record.operators]
+        return cls(_Names.of(record), record.model.settings, tensors, layers, record.model.framework == IMPORTED)
+
+    def learn(self, source: Source) -> ImportRecord:
+        """Take in one file, and say what it tells."""
+        self._learn_settings(source)
+        imported, names = source.imported, self.names
+        thresholds = self._learn_by_name(source, imported.tensors, names.tensors, self.tensors, "threshold")
+        thresholds += self._learn_by_name(source, imported.inputs, names.inputs, self.tensors, "threshold")
+        figures = self._learn_by_name(source, imported.layers, names.layers, self.layers, "figure")
+        self._note_strangers(source)
+        self.notices += [_with_name(source.name, notice) for notice in imported.notices]
+        return _import_record(source, thresholds, figures)
+
+    def _learn_settings(self, source: Source) -> None:
+        own, known, unknown = source.imported.settings, self.settings, source.imported.unknown
+        has_options = own != SettingsFacts() or bool(unknown)
+        options = own.model_copy(update=dict.fromkeys(_NO_OPTION))
+        joined, clashes = _combine(known, options)
+        for name, values in clashes.items():
+            first = self.origins.get(name, "what was given before")
+            self.clashes.append(_Clash("setting", name, name, first, source.name, values))
+        for name in options.model_fields_set:
+            if getattr(options, name) is not None:
+                self.origins.setdefault(name, source.name)
+        if has_options:
+            # A configuration without unknown keys is a finding, too.
+            every = tuple(dict.fromkeys((*(known.unknown_keys or ()), *unknown)))
+            joined = joined.model_copy(update={"unknown_keys": every, "unknown_key_count": len(every)})
+        # A table of thresholds names the toolchain only where no model does.
+        toolchain = source.toolchain if self.alone or has_options else None
+        self.settings = joined.model_copy(update={"toolchain": known.toolchain or toolchain})
+
+    def _learn_by_name(
+        self, source: Source, given: Mapping[str, G], places: Mapping[str, int], known: list[G], what: str
+    ) -> int:
+        """Add facts by name; returns how many found their place. Of several figures of one layer the first stands."""
+        found = 0
+        filled: set[int] = set()
+        for name, facts in given.items():
+            place = places.get(name)
+            if place is None:
+                continue
+            found += 1
+            if what == "figure" and place in filled:
+                continue
+            filled.add(place)
+            own = known[place]
+            facts = facts.model_copy(update={"origin": None})
+            joined, clashes = _combine(own, facts)
+            if clashes:
+                fact, values = next(iter(clashes.items()))
+                self.clashes.append(_Clash(what, name, fact, str(own.origin), source.name, values))
+                # What else is said of a threshold belongs to that threshold.
+                joined = own if what == "threshold" else joined
+            elif joined != own:
+                origin = source.name if own.origin is None else ", ".join(dict.fromkeys((own.origin, source.name)))
+                joined = joined.model_copy(update={"origin": origin})
+            known[place] = joined
+        return found
+
+    def _note_strangers(self, source: Source) -> None:
+        """Add a notice of the names that match nothing in the case."""
+        imported, names = source.imported, self.names
+        for kind, given, known in (
+            ("tensor", imported.tensors, names.tensors),
+            ("layer", dict.fromkeys((*imported.layers, *imported.layer_types, *imported.inputs)), names.layers),
+        ):
+            strangers = [name for name in given if name not in known and not names.is_inside(name)]
+            if not strangers:
+                continue
+            if len(strangers) == len(given):
+                what = f"none of its {len(given)} {kind}s is in this model; it may be of another one"
+            else:
+                what = f"{len(strangers)} of its {len(given)} {kind}s not found in this model"
+            shown = "; ".join(f"{name}{did_you_mean(name, known)}" for name in strangers[:SHOWN])
+            self.notices.append(f"{source.name}: {what}: {shown}{'; …' if len(strangers) > SHOWN else ''}")
 
 
 def _combine(mine: F, theirs: F) -> tuple[F, dict[str, tuple[object, object]]]:
@@ -424,24 +440,6 @@ def _setting_text(value: object) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
     return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _note_strangers(source: Source, names: _Names, ledger: _Ledger) -> None:
-    """Add a notice of the names that match nothing in the case."""
-    imported = source.imported
-    for kind, given, known in (
-        ("tensor", imported.tensors, names.tensors),
-        ("layer", dict.fromkeys((*imported.layers, *imported.layer_types, *imported.inputs)), names.layers),
-    ):
-        strangers = [name for name in given if name not in known and not names.is_inside(name)]
-        if not strangers:
-            continue
-        if len(strangers) == len(given):
-            what = f"none of its {len(given)} {kind}s is in this model; it may be of another one"
-        else:
-            what = f"{len(strangers)} of its {len(given)} {kind}s not found in this model"
-        shown = "; ".join(f"{name}{did_you_mean(name, known)}" for name in strangers[:SHOWN])
-        ledger.notices.append(f"{source.name}: {what}: {shown}{'; …' if len(strangers) > SHOWN else ''}")
 
 
 def _import_record(source: Source, tensors: int, layers: int) -> ImportRecord:

@@ -71,6 +71,11 @@ def words(value: object) -> tuple[str, ...] | None:
     return tuple(value)
 
 
+def member_name(value: object) -> str:
+    """Name of an enumeration's member, alone or behind its class, as in ``QuantType.QInt8``; empty for no text."""
+    return value.rpartition(".")[2] if isinstance(value, str) else ""
+
+
 def left_out(what: str, names: Sequence[str]) -> tuple[str, ...]:
     """The notice of what could not be read, with the first of these; none without any."""
     return (f"{what}: {len(names)}, first {names[0]}",) if names else ()

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import zip_longest
 from typing import Any, Literal
@@ -384,6 +384,10 @@ class Case:
     def has_classes(self) -> bool:
         """On some data set the outputs were seen to be classes."""
         return any(statistics.has_classes for statistics in self.statistics.values())
+
+    def with_record(self, **changes: object) -> "Case":
+        """The same with other entries of its record."""
+        return replace(self, record=self.record.model_copy(update=changes))
 
     def samples_sha256(self, role: Role) -> str:
         """SHA-256 over the content hashes and labels of a data set's samples, in ascending order.

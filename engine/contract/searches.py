@@ -165,13 +165,6 @@ class SensitivityRecord(SearchRecord):
         return 1.0 - share if mode == "all-but-one" else share
 
 
-def _brief(value: object) -> str:
-    if not isinstance(value, tuple):
-        return str(value)[:16]
-    names = [entry if isinstance(entry, str) else entry.name for entry in value]
-    return f"{len(names)} layers" if len(names) > len(MODES) else ", ".join(names) or "none"
-
-
 #: ``met``: on samples and a model that the search did not see. ``unsure``: it may be, the interval includes the goal.
 #: ``none``: no set meets it in the simulated network. ``unchecked``: interrupted before.
 FallbackVerdict = Literal["met", "unsure", "missed", "none", "unchecked"]

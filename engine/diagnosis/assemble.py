@@ -12,21 +12,15 @@ from quantmedic.engine.contract.diagnosis import AdvicePlace, Diagnosis, DropCla
 from quantmedic.engine.contract.harm_report import Undecided
 from quantmedic.engine.diagnosis.budget_lines import Attribution
 from quantmedic.engine.diagnosis.certainty import with_certainty
-from quantmedic.engine.diagnosis.harm import (
-    Loss,
-    as_if_harmed,
-    gain_of_whole_db,
-    with_assumed,
-    with_harm,
-    without_harmless,
-)
+from quantmedic.engine.diagnosis.competition import Competition, rank_tried
+from quantmedic.engine.diagnosis.harm import Loss, as_if_harmed, with_assumed, without_harmless
 from quantmedic.engine.diagnosis.prediction import Prediction
-from quantmedic.engine.diagnosis.previous import PreviousCase, compare_with_previous, rank_tried
-from quantmedic.engine.diagnosis.ranking import absorb, rank
+from quantmedic.engine.diagnosis.previous import PreviousCase, compare_with_previous
 from quantmedic.engine.diagnosis.remedy_outcomes import RemedyOutcomes, remedy_outcomes
+from quantmedic.engine.diagnosis.repair_runs import Simulated
 from quantmedic.engine.diagnosis.report_rows import layer_rows, pairs_of, proof_of
 from quantmedic.engine.diagnosis.settings_in_force import settings_in_force
-from quantmedic.engine.diagnosis.suspects import Repairs, Suspect, settle, suspects_of
+from quantmedic.engine.diagnosis.suspects import Repairs, Suspect, suspects_of
 from quantmedic.engine.formulas.change import Change
 from quantmedic.engine.formulas.power import SampleSizes
 from quantmedic.engine.formulas.spreads import Histogram
@@ -89,14 +83,12 @@ def make_diagnosis(
         sizes: Gives the samples that it takes to tell the drop of the task metric from another one.
         previous: The case before a remedy was applied; what was tried without effect is ranked down.
     """
-    world = as_if_harmed(facts)
-    results, suspects, outcomes = _find_suspects(base, facts, repairs, simulation, proof)
+    simulated = Simulated.faithful(simulation, base)
+    results, suspects, outcomes = _find_suspects(base, facts, repairs, simulated, proof)
     size = drop_class(facts.model.metric, base)
     shares = attribution.share_of_suspects(suspects) if attribution is not None else {}
-    ranked = rank(suspects, outcomes, world, base, size, shares)
-    causes = absorb(ranked, outcomes, world, base, size, shares, repair, assumed=world is not facts)
-    loss = Loss(facts, size, base, sizes, gain_of_whole_db(simulation))
-    causes = with_harm(causes, suspects, outcomes, loss)
+    loss = Loss(facts, size, base, sizes, simulated.gain_of_whole_db)
+    causes = Competition(base, as_if_harmed(facts), outcomes, shares, loss).decide(suspects, repair)
     undecided = loss.why_undecided(causes, outcomes)
     past = compare_with_previous(previous, facts, base) if previous is not None else None
     causes = rank_tried(causes, past) if past is not None else causes
@@ -134,11 +126,7 @@ def make_diagnosis(
 
 
 def _find_suspects(
-    base: RuleBase,
-    facts: CaseFacts,
-    repairs: Repairs,
-    simulation: SimulationRecord | None,
-    proof: ProofRecord | None,
+    base: RuleBase, facts: CaseFacts, repairs: Repairs, simulated: Simulated, proof: ProofRecord | None
 ) -> tuple[list[RuleResult], list[Suspect], dict[str, RemedyOutcomes]]:
     """What the rules say, the causes that they suspect, and what the repairs of each gave.
 
@@ -149,15 +137,15 @@ def _find_suspects(
         # What else the rules see is the model held against itself.
         results = [result for result in results if result.rule.id == SAME_MODEL or not result.findings]
     assumed = with_assumed(results, base, facts)
-    suspects = settle(suspects_of(assumed, repairs), simulation, base)
-    outcomes = remedy_outcomes(suspects, simulation, proof, base, facts)
+    suspects = simulated.settle(suspects_of(assumed, repairs))
+    outcomes = remedy_outcomes(suspects, simulated, proof, facts)
     if as_if_harmed(facts) is facts:
         return results, suspects, outcomes
     results = without_harmless(assumed, results, outcomes, base)
-    first, suspects = suspects, settle(suspects_of(results, repairs), simulation, base)
+    first, suspects = suspects, simulated.settle(suspects_of(results, repairs))
     # What is left of a cause has repairs of its own.
     same = {suspect.cause: outcomes[suspect.cause] for suspect in suspects if suspect in first}
-    return results, suspects, remedy_outcomes(suspects, simulation, proof, base, facts) | same
+    return results, suspects, remedy_outcomes(suspects, simulated, proof, facts) | same
 
 
 def _in_order_of(causes: Sequence[CauseReport], suspects: Sequence[Suspect]) -> list[Suspect]:

@@ -1,35 +1,25 @@
 """Harm by metric and by noise: what is proven, what is assumed, and what is undecided."""
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from quantmedic.engine.case.facts import CaseFacts, MetricFacts
 from quantmedic.engine.case.gains import NOISELESS
-from quantmedic.engine.case.proof import TrialRecord
-from quantmedic.engine.case.records import SimulationRecord
 from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.diagnosis import DropClass
 from quantmedic.engine.contract.harm_report import Harm, Undecided
 from quantmedic.engine.decibels import to_decibels
-from quantmedic.engine.diagnosis.prediction import is_faithful, predict
 from quantmedic.engine.diagnosis.remedy_outcomes import RemedyOutcomes
-from quantmedic.engine.diagnosis.suspects import Suspect
 from quantmedic.engine.formulas.power import SampleSizes
 from quantmedic.engine.metrics.kinds import is_share
 from quantmedic.engine.metrics.paired import share_interval
 from quantmedic.engine.rules.evaluate import Finding, RuleResult, evaluate
-from quantmedic.engine.rules.remedy_kinds import AT_MOST, MORE_BITS
 from quantmedic.engine.rules.rule import SEVERITIES
 from quantmedic.engine.rules.rulebase import RuleBase
 
 #: Samples beyond which no number is proposed: few sets of labels are larger.
 MOST_LABELS = 100_000
 _HARMED = "model.harmed"
-#: Repairs of the whole network, in the bits that it has, that show whether noise can be had back at all.
-OF_WHOLE = ("requantized", "best-range")
-#: The one that does what quantizing again with nothing changed does, but for the data that calibrate.
-ANEW = OF_WHOLE[:1]
 #: Share of the noise that no simulated repair takes away; a finding that rests on it or shows it tells whose it is.
 _UNSIMULATED = "model.unsimulated_share"
 
@@ -78,62 +68,11 @@ def without_harmless(
         base: Holds the thresholds.
     """
     found = {f.key for result in results for f in result.findings}
-    kept = {cause for cause, outcome in outcomes.items() if is_recoverable(outcome, base)}
+    kept = {cause for cause, outcome in outcomes.items() if outcome.is_recoverable}
     kept |= {result.rule.cause for result in assumed if _is_inferred(result.findings, base)}
     return [
         replace(r, findings=tuple(f for f in r.findings if f.rule.cause in kept or f.key in found)) for r in assumed
     ]
-
-
-def recoverable_db(outcome: RemedyOutcomes, base: RuleBase) -> float | None:
-    """The most that a repair recovers: proven, else simulated with its whole interval and not refuted by a trial.
-
-    More bits, or taking quantizers away, helps any network: of noise that is divided evenly, changing a share s of the
-    quantizers takes away 10·log10(1 / (1 - s)) dB. Such a change counts only where what it recovers beyond that is
-    worth a word: then few places make most of the noise. What other repairs leave to the chosen one counts too: of
-    layers that all make noise, no single one recovers much.
-    """
-    proven = {kind: t.gain_db for kind, t in outcome.trials.items() if t.proven and t.gain_db is not None}
-    simulated = {
-        kind: min(found.gain_db, _upper_end(outcome.trials.get(kind)))
-        for kind, found in outcome.remedies.items()
-        if found.low_db > 0 and kind not in proven
-    }
-    repairs = [g for kind, g in proven.items() if kind not in MORE_BITS or _is_of_few_places(kind, g, outcome, base)]
-    bounds = (*MORE_BITS, *AT_MOST)
-    repairs += [g for kind, g in simulated.items() if kind not in bounds or _is_of_few_places(kind, g, outcome, base)]
-    last, chosen = outcome.last, outcome.repair.kind if outcome.repair is not None else None
-    if last is not None and last.low_db > 0 and outcome.added is None and chosen not in bounds:
-        repairs.append(last.gain_db)
-    return max(repairs, default=None)
-
-
-def _upper_end(trial: TrialRecord | None) -> float:
-    """The most that a trial leaves open; inf where there is none."""
-    return trial.high_db if trial is not None and trial.high_db is not None else math.inf
-
-
-def _is_of_few_places(kind: str, gain_db: float, outcome: RemedyOutcomes, base: RuleBase) -> bool:
-    """Beyond what so many quantizers make of evenly divided noise, it recovers enough to be worth a word."""
-    left = 1.0 - outcome.reach.get(kind, 1.0)
-    return left > 0 and gain_db + to_decibels(left) >= base.threshold("assumed_harm_gain_db")
-
-
-def gain_of_whole_db(simulation: SimulationRecord | None) -> float | None:
-    """The most that a repair of the whole network recovers for sure, whatever rules have a name for; by simulation."""
-    if simulation is None or not is_faithful(simulation):
-        return None
-    found = [predict(simulation, kind) for kind in OF_WHOLE]
-    return max((each.gain_db for each in found if each is not None and each.low_db > 0), default=None)
-
-
-def may_gain_anew(simulation: SimulationRecord | None, base: RuleBase) -> bool:
-    """Quantizing again with nothing changed may recover something, as far as the simulation can tell."""
-    if simulation is None or not is_faithful(simulation):
-        return True
-    found = [predict(simulation, repair) for kind in ANEW for repair in (kind, f"{kind}:everywhere")]
-    known = [each.high_db for each in found if each is not None]
-    return not known or max(known) >= base.threshold("negligible_gain_db")
 
 
 def _inferred_gain_db(cause: CauseReport) -> float:
@@ -144,12 +83,6 @@ def _inferred_gain_db(cause: CauseReport) -> float:
 def _is_inferred(findings: Iterable[Finding], base: RuleBase) -> bool:
     """Enough is to be had, although no run can show it."""
     gain = unsimulated_gain_db(findings)
-    return gain is not None and gain >= base.threshold("assumed_harm_gain_db")
-
-
-def is_recoverable(outcome: RemedyOutcomes, base: RuleBase) -> bool:
-    """A repair recovers enough to be worth a word, although no loss is proven."""
-    gain = recoverable_db(outcome, base)
     return gain is not None and gain >= base.threshold("assumed_harm_gain_db")
 
 
@@ -167,7 +100,7 @@ class Loss:
         size: Size of the drop.
         base: Holds the thresholds.
         sizes: Gives the samples that it takes to tell the drop from a given one; None where no metric was measured.
-        whole_db: What a repair of the whole network recovers; see `gain_of_whole_db`.
+        whole_db: What a repair of the whole network recovers; see `Simulated.gain_of_whole_db`.
     """
 
     facts: CaseFacts
@@ -189,6 +122,36 @@ class Loss:
             return metric.drop_high <= limit or is_clean(self.facts, self.base)
         return self._hardly_changes() or is_clean(self.facts, self.base)
 
+    def judge(self, cause: CauseReport, findings: Sequence[Finding], outcome: RemedyOutcomes) -> CauseReport:
+        """The cause with what it costs. Where no loss is proven, one whose repair was tried or simulated is a remark.
+
+        So is any cause where the outputs are clean, unless what it finds is harm in itself or makes doubtful what was
+        measured.
+        """
+        if self.facts.model.harmed is None and not self.is_proven:
+            return cause
+        harm, severity = self._harm_of(outcome), cause.severity
+        more: dict[str, float | None] = {}
+        if harm is None and not self.is_proven and _is_inferred(findings, self.base):
+            harm, more = "assumed", {"predicted_gain_db": unsimulated_gain_db(findings)}
+        if not self.is_proven and harm != "proven":
+            stated = min((found.rule.severity for found in findings), key=SEVERITIES.index)
+            harmless = harm is not None or (is_clean(self.facts, self.base) and not any(map(_is_harm, findings)))
+            severity = max("low", stated, key=SEVERITIES.index) if harmless else stated
+        return cause.model_copy(update={"harm": harm, "severity": severity, **more})
+
+    def _harm_of(self, outcome: RemedyOutcomes) -> Harm | None:
+        """None where no repair was tried or simulated."""
+        gain = outcome.gain_db
+        if gain is None:
+            return None
+        trial = outcome.shown
+        regains = trial is not None and trial.metric is not None and trial.metric.low > 0
+        if self.is_proven or regains:
+            return "none" if outcome.is_negligible else "proven"
+        most = max(gain, outcome.recoverable_db or 0.0)
+        return "assumed" if most >= self.base.threshold("assumed_harm_gain_db") else "none"
+
     def why_undecided(self, causes: Sequence[CauseReport], outcomes: Mapping[str, RemedyOutcomes]) -> Undecided | None:
         """Why it is not known whether a loss matters; None where it is known, or nothing is to be had."""
         if self.is_proven:
@@ -199,9 +162,7 @@ class Loss:
                 doubt=found.doubt, cause=found.cause, metric=metric.name, samples=metric.samples, most=MOST_LABELS
             )
         assumed: list[tuple[float, str | None]] = [
-            (recoverable_db(outcomes[c.cause], self.base) or _inferred_gain_db(c), c.cause)
-            for c in causes
-            if c.harm == "assumed"
+            (outcomes[c.cause].recoverable_db or _inferred_gain_db(c), c.cause) for c in causes if c.harm == "assumed"
         ]
         gain, cause = max(assumed, default=(0.0, None), key=lambda found: found[0])
         if not stands_out(gain, self.base):
@@ -248,61 +209,9 @@ def is_clean(facts: CaseFacts, base: RuleBase) -> bool:
     return worst is not None and nonfinite in (None, "none") and worst >= base.threshold("clean_output_sqnr_db")
 
 
-def with_harm(
-    causes: Iterable[CauseReport], suspects: Iterable[Suspect], outcomes: Mapping[str, RemedyOutcomes], loss: Loss
-) -> tuple[CauseReport, ...]:
-    """The causes with what each costs. Where no loss is proven, one whose repair was tried or simulated is a remark.
-
-    So is any cause where the outputs are clean, unless what it finds is harm in itself or makes doubtful what was
-    measured.
-
-    Args:
-        causes: In their order.
-        suspects: What the causes rest on.
-        outcomes: What repairs recover, by cause.
-        loss: What is known of the loss.
-    """
-    if loss.facts.model.harmed is None and not loss.is_proven:
-        return tuple(causes)
-    own = {s.cause: s.findings for s in suspects}
-    return tuple(sorted((_judge(cause, own[cause.cause], outcomes[cause.cause], loss) for cause in causes), key=_order))
-
-
-def _judge(cause: CauseReport, findings: Sequence[Finding], outcome: RemedyOutcomes, loss: Loss) -> CauseReport:
-    """The cause with what it costs."""
-    harm, severity = _harm_of(outcome, loss), cause.severity
-    more: dict[str, float | None] = {}
-    if harm is None and not loss.is_proven and _is_inferred(findings, loss.base):
-        harm, more = "assumed", {"predicted_gain_db": unsimulated_gain_db(findings)}
-    if not loss.is_proven and harm != "proven":
-        stated = min((found.rule.severity for found in findings), key=SEVERITIES.index)
-        harmless = harm is not None or (is_clean(loss.facts, loss.base) and not any(map(_is_harm, findings)))
-        severity = max("low", stated, key=SEVERITIES.index) if harmless else stated
-    return cause.model_copy(update={"harm": harm, "severity": severity, **more})
-
-
 def _is_harm(finding: Finding) -> bool:
     """What it finds is harm in itself, or makes what was measured doubtful, however clean the outputs are."""
     return bool(finding.rule.harm) or finding.rule.family == "sanity"
-
-
-def _order(cause: CauseReport) -> tuple[int, bool, bool]:
-    """The most severe first, then what is to be had; of that, what a run showed before what can only be inferred."""
-    inferred = cause.measured_gain_db is None and cause.predicted_low_db is None
-    return SEVERITIES.index(cause.severity), cause.harm != "assumed", cause.harm == "assumed" and inferred
-
-
-def _harm_of(outcome: RemedyOutcomes, loss: Loss) -> Harm | None:
-    """None where no repair was tried or simulated."""
-    gain = outcome.gain_db
-    if gain is None:
-        return None
-    trial = outcome.shown
-    regains = trial is not None and trial.metric is not None and trial.metric.low > 0
-    if loss.is_proven or regains:
-        return "none" if gain < loss.base.threshold("negligible_gain_db") else "proven"
-    most = max(gain, recoverable_db(outcome, loss.base) or 0.0)
-    return "assumed" if most >= loss.base.threshold("assumed_harm_gain_db") else "none"
 
 
 def unsimulated_gain_db(findings: Iterable[Finding]) -> float | None:

@@ -1,8 +1,8 @@
 """A mistake in the representative inputs that can be undone: what is done to them, for trials and as Python text."""
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -15,6 +15,8 @@ from quantmedic.engine.text import quote
 
 Array = NDArray[np.generic]
 Moments = tuple[tuple[float, ...], tuple[float, ...]]
+#: Factor and offset of each channel, or one pair for all of them.
+Lines = tuple[tuple[float, float], ...]
 #: A sample varies less than this share of the validation set: as in the fact ``blank_share``.
 BLANK = 5e-3
 #: Where the samples that are not blank vary less than this share of the validation samples, they are no better.
@@ -69,7 +71,7 @@ class InputRepair:
     kind: Literal["map", "turn", "drop"]
     name: str
     axis: int | None = None
-    lines: tuple[tuple[float, float], ...] = ()
+    lines: Lines = ()
     least: float = 0.0
     most: float = math.inf
     left_out: str = "blank samples"
@@ -155,69 +157,60 @@ def input_repair(cause: str, sets: Mapping[Role | None, DatasetFacts]) -> InputR
         cause: Name of the cause.
         sets: Facts of the data sets by their role.
     """
-    made, mine, other = _REPAIRS.get(cause), sets.get("representative"), sets.get("validation")
+    mine, other = sets.get("representative"), sets.get("validation")
     if mine is None or mine.input is None:
         return None
     if cause == STRAYS:
         return _drop_strays(mine, mine.input)
-    if made is None or other is None:
+    if other is None or not mine.mean or not mine.std or not other.mean or not other.std:
         return None
-    if not mine.mean or not mine.std or not other.mean or not other.std:
-        return None
-    return made(mine, other, mine.input, (mine.mean, mine.std), (other.mean, other.std))
+    made = InputRepair("map", mine.input, wrong=(mine.mean, mine.std), right=(other.mean, other.std))
+    match cause:
+        case "preprocessing-mismatch":
+            lines = _lines_to_validation(mine, other)
+            return replace(made, axis=mine.channel_axis, lines=lines) if lines else None
+        case "channel-order-mismatch" if mine.channel_axis is not None:
+            # Pixels change places, not values: what each channel was scaled and shifted by stays where it is.
+            return replace(made, kind="turn", axis=mine.channel_axis, lines=_lines_of_places(mine, other))
+        case "blank-samples" if mine.kept_deviation_ratio is not None and mine.kept_deviation_ratio >= VARIED:
+            least = BLANK * float(np.sqrt(np.mean(np.square(other.std))))
+            return InputRepair("drop", mine.input, least=least)
+    return None
 
 
-def _map_to_validation(
-    mine: DatasetFacts, other: DatasetFacts, name: str, wrong: Moments, right: Moments
-) -> InputRepair | None:
+def _lines_to_validation(mine: DatasetFacts, other: DatasetFacts) -> Lines:
     """The linear map from one set's values to the other's: per channel on lattices, else one for all channels."""
-    relation = mine.relation
-    lines = _lattice_lines(mine, other) if relation.method == "lattice" else None
-    if lines is None:
-        if relation.slope is None or relation.offset is None:
-            return None
-        lines = [(1.0 / relation.slope, -relation.offset / relation.slope)]
-    return InputRepair("map", name, mine.channel_axis, tuple(lines), wrong=wrong, right=right)
+    relation, grids = mine.relation, (_grid_of(mine), _grid_of(other))
+    if relation.method == "lattice" and grids[0] and grids[1]:
+        return _lines_between(*grids)
+    if relation.slope is None or relation.offset is None:
+        return ()
+    return ((1.0 / relation.slope, -relation.offset / relation.slope),)
 
 
-def _lattice_lines(mine: DatasetFacts, other: DatasetFacts) -> list[tuple[float, float]] | None:
-    if mine.lattice_step is None or mine.lattice_low is None or other.lattice_step is None or other.lattice_low is None:
-        return None
-    columns = zip(mine.lattice_step, mine.lattice_low, other.lattice_step, other.lattice_low, strict=True)
-    return [(step / own, low - own_low * step / own) for own, own_low, step, low in columns]
-
-
-def _reverse_channels(
-    mine: DatasetFacts, other: DatasetFacts, name: str, wrong: Moments, right: Moments
-) -> InputRepair | None:
-    """Pixels change places, not values: what each channel was scaled and shifted by stays where it is."""
-    axis = mine.channel_axis
-    if axis is None:
-        return None
-    return InputRepair("turn", name, axis, _lines_of_places(mine, other), wrong=wrong, right=right)
-
-
-def _lines_of_places(mine: DatasetFacts, other: DatasetFacts) -> tuple[tuple[float, float], ...]:
+def _lines_of_places(mine: DatasetFacts, other: DatasetFacts) -> Lines:
     """Maps of turned channels onto the grids of the places that they came to; none where all have one grid."""
-    if mine.lattice_step is None or mine.lattice_low is None or other.lattice_step is None or other.lattice_low is None:
+    if not mine.lattice_step or not mine.lattice_low or not other.lattice_step or not other.lattice_low:
         return ()
     if not np.allclose(mine.lattice_step, other.lattice_step, rtol=SAME_GRID):
         return ()
-    steps, lows = mine.lattice_step, np.minimum(mine.lattice_low, other.lattice_low).tolist()
-    grids = list(zip(steps, lows, strict=True))
-    lines = [
-        (step / own, low - own_low * step / own)
-        for (step, low), (own, own_low) in zip(grids, reversed(grids), strict=True)
-    ]
-    return () if np.allclose(lines, (1.0, 0.0), atol=SAME_GRID) else tuple(lines)
+    lows = np.minimum(mine.lattice_low, other.lattice_low).tolist()
+    grid = tuple(zip(mine.lattice_step, lows, strict=True))
+    lines = _lines_between(grid[::-1], grid)
+    return () if np.allclose(lines, (1.0, 0.0), atol=SAME_GRID) else lines
 
 
-def _drop_blanks(
-    mine: DatasetFacts, other: DatasetFacts, name: str, wrong: Moments, right: Moments
-) -> InputRepair | None:
-    if mine.kept_deviation_ratio is None or mine.kept_deviation_ratio < VARIED:
-        return None
-    return InputRepair("drop", name, least=BLANK * float(np.sqrt(np.mean(np.square(right[1])))))
+def _grid_of(data: DatasetFacts) -> Lines:
+    """Step and lowest value of each channel; none where they are not known."""
+    if data.lattice_step is None or data.lattice_low is None:
+        return ()
+    return tuple(zip(data.lattice_step, data.lattice_low, strict=True))
+
+
+def _lines_between(own: Lines, others: Lines) -> Lines:
+    """What maps each channel's grid to another one."""
+    columns = zip(own, others, strict=True)
+    return tuple((step / mine, low - mine_low * step / mine) for (mine, mine_low), (step, low) in columns)
 
 
 def _drop_strays(mine: DatasetFacts, name: str) -> InputRepair | None:
@@ -234,10 +227,3 @@ def _number(value: float) -> str:
 
 def _numbers(values: tuple[float, ...]) -> str:
     return f"[{', '.join(map(_number, values))}]"
-
-
-_REPAIRS: Mapping[str, Callable[[DatasetFacts, DatasetFacts, str, Moments, Moments], InputRepair | None]] = {
-    "preprocessing-mismatch": _map_to_validation,
-    "channel-order-mismatch": _reverse_channels,
-    "blank-samples": _drop_blanks,
-}

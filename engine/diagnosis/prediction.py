@@ -44,6 +44,22 @@ class Prediction(NamedTuple):
     agreement: float | None
     typical: bool = False
 
+    def heals(self, base: RuleBase) -> bool:
+        """It leaves nothing to explain."""
+        return explains(share=self.share, sqnr_db=self.sqnr_db, agreement=self.agreement, base=base)
+
+    def beside(self, stays: float) -> "Prediction":
+        """The same where a share of the noise stays, whatever is quantized otherwise; it holds for the rest."""
+        if stays <= 0:
+            return self
+
+        def gain_beside(gain_db: float) -> float:
+            return float(-to_decibels((1.0 - stays) * 10.0 ** (-gain_db / 10.0) + stays))
+
+        gain, low, high = map(gain_beside, (self.gain_db, self.low_db, self.high_db))
+        sqnr_db, share = self.sqnr_db - self.gain_db + gain, (1.0 - stays) * self.share
+        return self._replace(gain_db=gain, low_db=low, high_db=high, share=share, sqnr_db=sqnr_db)
+
     def recovery(self, kind: str | None) -> Recovery:
         """As report.json has it; of a kind that only bounds it is a most."""
         own = {name: value for name, value in self._asdict().items() if name in Recovery.model_fields}
@@ -58,23 +74,6 @@ def predict(simulation: SimulationRecord | None, key: str, before: str | None = 
         return None
     start = simulation.simulated if before is None else simulation.runs[before]
     return _prediction_between(simulation, start, simulation.runs[key])
-
-
-def beside(prediction: Prediction, stays: float) -> Prediction:
-    """The prediction where a share of the noise stays, whatever is quantized otherwise; it holds for the rest."""
-
-    def gain_beside(gain_db: float) -> float:
-        return float(-to_decibels((1.0 - stays) * 10.0 ** (-gain_db / 10.0) + stays))
-
-    gain, low, high = map(gain_beside, (prediction.gain_db, prediction.low_db, prediction.high_db))
-    sqnr_db = prediction.sqnr_db - prediction.gain_db + gain
-    share = (1.0 - stays) * prediction.share
-    return prediction._replace(gain_db=gain, low_db=low, high_db=high, share=share, sqnr_db=sqnr_db)
-
-
-def heals(outcome: Prediction, base: RuleBase) -> bool:
-    """Whether a simulated repair leaves nothing to explain."""
-    return explains(share=outcome.share, sqnr_db=outcome.sqnr_db, agreement=outcome.agreement, base=base)
 
 
 def explains(*, share: float, sqnr_db: float, agreement: float | None, base: RuleBase) -> bool:

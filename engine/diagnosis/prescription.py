@@ -9,8 +9,8 @@ from quantmedic.engine.case.settings_in_force import SettingsInForce
 from quantmedic.engine.contract.advised_remedies import Advice, Basis, Configuration, Prescription, Step
 from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.diagnosis import Diagnosis
-from quantmedic.engine.diagnosis.candidates import Choice, Part, choices_by_id, chosen_remedies, reads_anew
-from quantmedic.engine.diagnosis.remedy_outcomes import gains_of, is_grave
+from quantmedic.engine.diagnosis.candidates import Candidates, Choice, Part, reads_anew
+from quantmedic.engine.diagnosis.competition import rank_executed
 from quantmedic.engine.diagnosis.snippets import (
     as_comment,
     filled_options,
@@ -21,7 +21,6 @@ from quantmedic.engine.diagnosis.snippets import (
     with_settings,
 )
 from quantmedic.engine.rules.remedies import NAME_FIELDS, Mark, Snippet
-from quantmedic.engine.rules.rule import SEVERITIES
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.engine.rules.toolchain import Toolchain, choose, options_in_force
 from quantmedic.engine.rules.toolchain_options import (
@@ -43,8 +42,6 @@ BETTER = 0.1
 FRAMEWORKS = ("onnx", "torch", "litert", "openvino")
 #: From the weakest to the strongest.
 MARKS: tuple[Mark, ...] = ("documentation", "source", "run")
-#: First letter of rules about whether a comparison is sound.
-_SANITY = "S"
 
 
 def prescribe(diagnosis: Diagnosis, base: RuleBase, asked: str | None = None) -> Diagnosis:
@@ -69,10 +66,10 @@ def prescribe(diagnosis: Diagnosis, base: RuleBase, asked: str | None = None) ->
     repairable = diagnosis.verdict != "healthy" and diagnosis.model.framework != FLOAT_ALONE
     repairable = repairable and not diagnosis.model.is_twice_the_same and not diagnosis.model.float_is_quantized
     repairable = repairable and not _float_is_worse(diagnosis.metrics)
-    given = _prescription_of(diagnosis, base, toolchain) if repairable else None
+    given = _prescription_of(Candidates(diagnosis, base, toolchain)) if repairable else None
     guide = toolchain.guide if toolchain is not None and diagnosis.advice else None
     advice = tuple(dict.fromkeys((guide, *diagnosis.advice))) if guide else diagnosis.advice
-    causes = _with_executed_gain(diagnosis.causes, given, base)
+    causes = rank_executed(diagnosis.causes, given, base)
     changes = {"toolchain": chosen, "prescription": given, "advice": advice, "causes": causes}
     return diagnosis.model_copy(update=changes)
 
@@ -93,38 +90,6 @@ def _with_settings_in_force(
     return tuple(cause.model_copy(update={"remedies": tuple(map(write_whole, cause.remedies))}) for cause in causes)
 
 
-def _with_executed_gain(
-    causes: tuple[CauseReport, ...], given: Prescription | None, base: RuleBase
-) -> tuple[CauseReport, ...]:
-    """A cause that no edited copy shows as well is proven by the executed prescription that is for it alone.
-
-    A copy is what an edit can make of the quantized model; what the toolchain makes is what the user gets. Where that
-    takes most of the noise away, no other cause as severe comes before it. What quantizing again with nothing changed
-    recovers is no merit of another remedy.
-    """
-    repaired = {name for step in given.steps for name in step.causes} if given is not None else set()
-    if given is None or given.executed is None or given.grade != "executed":
-        return causes
-    trial = given.executed.credit
-    measured = {**gains_of(trial), "proven": trial.proven}
-    gain = trial.gain_db or 0.0
-    grave = is_grave(gain, base)
-    found = [
-        cause.model_copy(update={**measured, "severity": "high" if grave else cause.severity})
-        if {cause.cause} == repaired and (cause.measured_gain_db is None or gain > cause.measured_gain_db)
-        else cause
-        for cause in causes
-    ]
-    leading = repaired if grave and trial.proven else set[str]()
-
-    def place(cause: CauseReport) -> tuple[int, bool, bool]:
-        # What makes the comparison itself doubtful, such as values that are no number, stays in front.
-        is_doubt = cause.severity == "high" and any(rule.startswith(_SANITY) for rule in cause.rules)
-        return SEVERITIES.index(cause.severity), not is_doubt, cause.cause not in leading
-
-    return tuple(sorted(found, key=place))
-
-
 def _float_is_worse(metrics: MetricFacts) -> bool:
     """The quantized model is better at its task than the float one: what made it alike would harm it."""
     if metrics.drop_high is not None:
@@ -134,30 +99,29 @@ def _float_is_worse(metrics: MetricFacts) -> bool:
     return metrics.quantized_value > metrics.float_value + BETTER
 
 
-def _prescription_of(diagnosis: Diagnosis, base: RuleBase, toolchain: Toolchain | None) -> Prescription | None:
+def _prescription_of(candidates: Candidates) -> Prescription | None:
     """The one that was executed and heals; else what trials and rules say, with its execution if there was one."""
-    executed = _executed_best(diagnosis, base, toolchain)
+    executed = _executed_best(candidates)
     if executed is not None:
         return executed
-    wanted = chosen_remedies(diagnosis, base, toolchain)
+    wanted, proof = candidates.choose(), candidates.diagnosis.proof
     if not wanted:
         return None
-    given = write_prescription(diagnosis, wanted, toolchain)
-    rows = diagnosis.proof.executions if diagnosis.proof is not None else ()
-    same = next((row for row in rows if _is_text_of(row, given, toolchain)), None)
+    given = write_prescription(candidates.diagnosis, wanted, candidates.toolchain)
+    rows = proof.executions if proof is not None else ()
+    same = next((row for row in rows if _is_text_of(row, given, candidates.toolchain)), None)
     return _with_execution(given, same) if same is not None else given
 
 
-def _executed_best(diagnosis: Diagnosis, base: RuleBase, toolchain: Toolchain | None) -> Prescription | None:
+def _executed_best(candidates: Candidates) -> Prescription | None:
     """The executed prescription, where rules and toolchain still give the very text that ran."""
-    proof = diagnosis.proof
+    proof, toolchain = candidates.diagnosis.proof, candidates.toolchain
     if proof is None or proof.best is None or toolchain is None:
         return None
-    record = proof.executions[proof.best]
-    known = choices_by_id(diagnosis, base, toolchain)
+    record, known = proof.executions[proof.best], candidates.by_id()
     if not set(record.choices) <= known.keys():
         return None
-    given = write_prescription(diagnosis, [known[each] for each in record.choices], toolchain)
+    given = write_prescription(candidates.diagnosis, [known[each] for each in record.choices], toolchain)
     return _with_execution(given, record) if _is_text_of(record, given, toolchain) else None
 
 
@@ -189,15 +153,13 @@ def write_prescription(diagnosis: Diagnosis, choices: Sequence[Choice], toolchai
     """
     parts = [choice.snippets(toolchain) for choice in choices]
     steps = tuple(_prescription_step(choice, found, diagnosis) for choice, found in zip(choices, parts, strict=True))
-    conflicts: list[str] = []
-    configurations = (
-        _merged_configurations(choices, parts, steps, toolchain, conflicts, diagnosis.settings_in_force)
-        if toolchain is not None
-        else ()
-    )
-    if toolchain is not None and (foreign := _foreign_names(parts, toolchain, diagnosis)):
-        configurations = tuple(each.model_copy(update={"code": _under(foreign, each)}) for each in configurations)
-        steps = tuple(step.model_copy(update={"notes": (*step.notes, foreign)}) for step in steps)
+    configurations, conflicts, given = tuple[Configuration, ...](), tuple[str, ...](), dict[str, str]()
+    if toolchain is not None:
+        configurations, conflicts = _merge(choices, parts, steps, toolchain, diagnosis.settings_in_force)
+        if foreign := _foreign_names(parts, toolchain, diagnosis):
+            configurations = tuple(each.model_copy(update={"code": _under(foreign, each)}) for each in configurations)
+            steps = tuple(step.model_copy(update={"notes": (*step.notes, foreign)}) for step in steps)
+        given = user_names(configurations, toolchain, reads_anew(chain.from_iterable(parts)))
     marks = [step.mark for step in steps if step.mark is not None]
     proven = all(step.measured is not None and step.measured.proven for step in steps)
     predicted = all(map(_is_foreseen, steps))
@@ -208,10 +170,8 @@ def write_prescription(diagnosis: Diagnosis, choices: Sequence[Choice], toolchai
         configurations=configurations,
         mark=min(marks, key=MARKS.index, default=None),
         checked=toolchain.checked if toolchain is not None and set(marks) - {"documentation"} else "",
-        given=user_names(configurations, toolchain, reads_anew(chain.from_iterable(parts)))
-        if toolchain is not None
-        else {},
-        conflicts=tuple(dict.fromkeys(conflicts)),
+        given=given,
+        conflicts=conflicts,
     )
 
 
@@ -281,15 +241,18 @@ def _in_words(choice: Choice, diagnosis: Diagnosis) -> Iterator[str]:
         )
 
 
-def _merged_configurations(
+def _merge(
     choices: Sequence[Choice],
     parts: list[list[Part]],
     steps: tuple[Step, ...],
     toolchain: Toolchain,
-    conflicts: list[str],
     settings: SettingsInForce | None,
-) -> tuple[Configuration, ...]:
-    """Code of all remedies, then each form once with the options of all of them and the settings in force."""
+) -> tuple[tuple[Configuration, ...], tuple[str, ...]]:
+    """Code of all remedies, then each form once with the options of all of them and the settings in force.
+
+    Gives the conflicts of their options, too.
+    """
+    conflicts: list[str] = []
     code: list[str] = []
     merged: dict[str, Options] = {}
     forms: dict[str, Form] = {}
@@ -315,10 +278,11 @@ def _merged_configurations(
         rows.append(stand_within(text, looped) if looped is not None else text)
         concerned = [part.snippet for found in parts for part in found if form in part.snippet.options]
         rows += lines_behind(concerned, forms[form], options)
-    return tuple(
+    configurations = tuple(
         Configuration(language=language, file=FILES[language], code=complete_code("\n".join(rows), language, toolchain))
         for language, rows in texts.items()
     )
+    return configurations, tuple(dict.fromkeys(conflicts))
 
 
 def _write_form(name: str, form: Form, options: Options, toolchain: Toolchain, settings: SettingsInForce | None) -> str:

@@ -20,8 +20,6 @@ from quantmedic.engine.rules.remedies import WEIGHT_FILES, Remedy
 from quantmedic.engine.rules.remedy_kinds import REMEDY_KINDS
 from quantmedic.engine.rules.rulebase import RuleBase
 
-#: Share of a cause's subjects that a remedy has to be tried on before its failure counts against the cause.
-TRIED_SHARE = 0.5
 EXAMPLES_SHOWN = 3
 #: Facts that somebody chose; all others are consequences, which change with any calibration.
 _SETTING = re.compile(r"(^|\.)quantizer\.(granularity|bits|signed|symmetric|axis|dynamic)$|^(bias\.bits|format|opset)$")
@@ -103,31 +101,8 @@ def compare_with_previous(past: PreviousCase, facts: CaseFacts, base: RuleBase) 
     return Previous(
         effect=effect,
         changed=tuple(_setting_changes(past, facts)),
-        tried=tuple(_remedies_tried(past, facts, base, effect)),
+        tried=tuple(_Since(past, facts, base).remedies(effect)),
     )
-
-
-def rank_tried(causes: Iterable[CauseReport], previous: Previous) -> tuple[CauseReport, ...]:
-    """Causes whose remedy was tried without effect go behind the others, and that remedy behind their others."""
-    marked = []
-    for cause in causes:
-        failed = tuple(
-            t for t in previous.tried if t.helped is False and t.cause == cause.cause and _bears_on(t, cause)
-        )
-        ids = {tried.remedy for tried in failed}
-        remedies = tuple(sorted(cause.remedies, key=lambda remedy: remedy.id in ids))
-        marked.append(cause.model_copy(update={"remedies": remedies, "tried": failed}) if failed else cause)
-    return tuple(sorted(marked, key=lambda cause: bool(cause.tried)))
-
-
-def _bears_on(tried: Tried, cause: CauseReport) -> bool:
-    """It was tried on enough of what the cause is found on now."""
-    if tried.everywhere:
-        return True
-    done = set(tried.subjects)
-    layers = {layer.float_name or layer.quantized_name for layer in cause.layers}
-    shares = [len(done & names) / len(names) for names in (set(cause.subjects), layers) if names]
-    return max(shares, default=0.0) >= TRIED_SHARE
 
 
 # --- The effect ------------------------------------------------------------------------------------------------------
@@ -140,27 +115,22 @@ def _effect(past: PreviousCase, facts: CaseFacts, base: RuleBase) -> Effect:
     gained = None if gain is None else gain >= base.threshold("previous_effect_db")
     shrank = _has_shrunk(then.metric, now.metric) if same_metric else None
     verdicts = [verdict for verdict in (gained, shrank) if verdict is not None]
-    effect = Effect(
+    drops = (then.metric, now.metric) if same_metric else (MetricFacts(), MetricFacts())
+    return Effect(
         same_data=past.same_data,
         sqnr_before=then.output_sqnr_db,
         sqnr=now.output_sqnr_db,
         gain_db=gain,
         agreement_before=then.output_agreement,
         agreement=now.output_agreement,
+        metric=drops[1].name,
+        drop_before=drops[0].drop,
+        drop_before_low=drops[0].drop_low,
+        drop_before_high=drops[0].drop_high,
+        drop=drops[1].drop,
+        drop_low=drops[1].drop_low,
+        drop_high=drops[1].drop_high,
         helped=any(verdicts) if verdicts else None,
-    )
-    if not same_metric:
-        return effect
-    return effect.model_copy(
-        update={
-            "metric": now.metric.name,
-            "drop_before": then.metric.drop,
-            "drop_before_low": then.metric.drop_low,
-            "drop_before_high": then.metric.drop_high,
-            "drop": now.metric.drop,
-            "drop_low": now.metric.drop_low,
-            "drop_high": now.metric.drop_high,
-        }
     )
 
 
@@ -200,11 +170,6 @@ def _setting_changes(past: PreviousCase, facts: CaseFacts) -> Iterable[Changed]:
     )
 
 
-def _known_settings(settings: Mapping[str, object]) -> dict[str, object]:
-    """Settings without those that are not known."""
-    return {name: value for name, value in settings.items() if value is not None}
-
-
 def _setting_differences(
     of: str,
     cases: tuple[CaseFacts, CaseFacts],
@@ -217,7 +182,8 @@ def _setting_differences(
         if name not in now:
             continue
         old, new = settings(view), settings(now[name])
-        for setting in [key for key in old if key in new and differs(old[key], new[key])]:
+        known = (key for key in old if old[key] is not None and new.get(key) is not None)
+        for setting in [key for key in known if differs(old[key], new[key])]:
             # A grid that changed in kind has another step anyway.
             if setting in ("range", "weight scale") and any(
                 key in found and found[key][-1].subject == name for key in _KINDS
@@ -241,9 +207,9 @@ _KINDS = (
 
 
 def _layer_settings(layer: LayerFacts) -> dict[str, object]:
-    """Settings of a layer, the most important first; those that are not known are left out."""
+    """Settings of a layer, the most important first."""
     quantizer = layer.weight.quantizer
-    settings = {
+    return {
         "weights": _precision(quantizer.bits) if layer.weight.name is not None or quantizer.bits is not None else None,
         "weight granularity": quantizer.granularity,
         "weight symmetry": quantizer.symmetric,
@@ -252,7 +218,6 @@ def _layer_settings(layer: LayerFacts) -> dict[str, object]:
         "bias": None if layer.bias.bits is None else _precision(layer.bias.bits or None),
         "kernel": layer.executed_as,
     }
-    return _known_settings(settings)
 
 
 def _input_scales(case: CaseFacts) -> dict[str, float]:
@@ -268,24 +233,27 @@ def _input_scales(case: CaseFacts) -> dict[str, float]:
 def _tensor_settings(tensor: TensorFacts) -> dict[str, object]:
     quantizer = tensor.quantizer
     kind = "dynamic" if quantizer.dynamic else "none" if quantizer.scale is None else "static"
-    settings: dict[str, object] = {
+    has_range = kind == "static" and quantizer.low is not None and quantizer.high is not None
+    return {
         "quantizer": kind,
         "bits": quantizer.bits,
         "symmetry": quantizer.symmetric,
         "signedness": quantizer.signed,
+        "range": (quantizer.low, quantizer.high) if has_range else None,
     }
-    if kind == "static" and quantizer.low is not None and quantizer.high is not None:
-        settings["range"] = (quantizer.low, quantizer.high)
-    return _known_settings(settings)
 
 
 def _block_settings(block: BlockFacts) -> dict[str, object]:
-    return _known_settings({"stored scale of keys": block.key_scale, "stored scale of values": block.value_scale})
+    return {"stored scale of keys": block.key_scale, "stored scale of values": block.value_scale}
 
 
 def _data_settings(dataset: DatasetFacts) -> dict[str, object]:
-    found = {"samples": dataset.samples, "channel means": dataset.mean, "distinct samples": dataset.unique_share}
-    return _known_settings({**found, "blank samples": dataset.blank_share})
+    return {
+        "samples": dataset.samples,
+        "channel means": dataset.mean,
+        "distinct samples": dataset.unique_share,
+        "blank samples": dataset.blank_share,
+    }
 
 
 def _precision(bits: int | None) -> str:
@@ -323,67 +291,77 @@ def _first_by_name(views: Iterable[_V], key: str) -> dict[str, _V]:
 # --- What was tried --------------------------------------------------------------------------------------------------
 
 
-def _remedies_tried(past: PreviousCase, facts: CaseFacts, base: RuleBase, effect: Effect) -> Iterable[Tried]:
-    for cause, remedy, subjects in _advised_before(past, base):
-        applied = _treated_subjects(base.remedies[remedy], subjects, past, facts, base)
-        if applied:
-            yield Tried(
-                cause=cause,
-                remedy=remedy,
-                title=base.remedies[remedy].title,
-                subjects=applied,
-                everywhere=base.remedies[remedy].scope in ("model", "dataset"),
-                effect_db=effect.gain_db,
-                helped=effect.helped,
-            )
+@dataclass(frozen=True)
+class _Since:
+    """What was done between two cases, by the rules in force."""
 
+    past: PreviousCase
+    facts: CaseFacts
+    base: RuleBase
 
-def _advised_before(past: PreviousCase, base: RuleBase) -> Iterable[tuple[str, str, set[str]]]:
-    """(cause, remedy, subjects) of the previous diagnosis, those of absorbed findings last."""
-    rules = {rule.id: rule for rule in base.rules}
-    pairs: dict[tuple[str, str], set[str]] = {}
-    for cause in past.causes:
-        names = {*cause.subjects, *(layer.float_name for layer in cause.layers if layer.float_name)}
-        for remedy in cause.remedies:
-            if remedy.id in base.remedies:
-                pairs.setdefault((cause.cause, remedy.id), set()).update(names)
-    for found in (found for cause in past.causes for found in cause.absorbs if found.rule in rules):
-        for name in rules[found.rule].remedies:
-            pairs.setdefault((rules[found.rule].cause, name), set()).add(found.subject)
-    return [(cause, remedy, names) for (cause, remedy), names in pairs.items()]
+    def remedies(self, effect: Effect) -> Iterable[Tried]:
+        """Remedies of the previous diagnosis that were carried out."""
+        for cause, name, subjects in self._advised_before():
+            remedy = self.base.remedies[name]
+            if applied := self._treated_subjects(remedy, subjects):
+                yield Tried(
+                    cause=cause,
+                    remedy=name,
+                    title=remedy.title,
+                    subjects=applied,
+                    everywhere=remedy.scope in ("model", "dataset"),
+                    effect_db=effect.gain_db,
+                    helped=effect.helped,
+                )
 
+    def _advised_before(self) -> Iterable[tuple[str, str, set[str]]]:
+        """(cause, remedy, subjects) of the previous diagnosis, those of absorbed findings last."""
+        rules = {rule.id: rule for rule in self.base.rules}
+        pairs: dict[tuple[str, str], set[str]] = {}
+        for cause in self.past.causes:
+            names = {*cause.subjects, *(layer.float_name for layer in cause.layers if layer.float_name)}
+            for remedy in cause.remedies:
+                if remedy.id in self.base.remedies:
+                    pairs.setdefault((cause.cause, remedy.id), set()).update(names)
+        for found in (found for cause in self.past.causes for found in cause.absorbs if found.rule in rules):
+            for name in rules[found.rule].remedies:
+                pairs.setdefault((rules[found.rule].cause, name), set()).add(found.subject)
+        return [(cause, remedy, names) for (cause, remedy), names in pairs.items()]
 
-def _treated_subjects(
-    remedy: Remedy, subjects: set[str], past: PreviousCase, facts: CaseFacts, base: RuleBase
-) -> tuple[str, ...]:
-    """Subjects on which the remedy was carried out since."""
-    then, now = _views_by_name(remedy.scope, past.facts), _views_by_name(remedy.scope, facts)
-    concerned = {name for name, view in then.items() if {name, subject_name(view)} & subjects} or set(then)
-    found = []
-    for name in [name for name in then if name in concerned and name in now]:
-        old, new = then[name], now[name]
-        if _came_into_force(remedy, old, new, past.facts, facts, base) or _carried_out(remedy, old, new, past, facts):
-            found.append(subject_name(new))
-    return tuple(dict.fromkeys(found))
+    def _treated_subjects(self, remedy: Remedy, subjects: set[str]) -> tuple[str, ...]:
+        """Subjects on which the remedy was carried out."""
+        then, now = _views_by_name(remedy.scope, self.past.facts), _views_by_name(remedy.scope, self.facts)
+        concerned = {name for name, view in then.items() if {name, subject_name(view)} & subjects} or set(then)
+        pairs = [(old, now[name]) for name, old in then.items() if name in concerned and name in now]
+        done = (
+            new for old, new in pairs if self._came_into_force(remedy, old, new) or self._has_changed(remedy, old, new)
+        )
+        return tuple(dict.fromkeys(map(subject_name, done)))
 
-
-def _carried_out(remedy: Remedy, old: Facts, new: Facts, past: PreviousCase, facts: CaseFacts) -> bool:
-    """By the setting that it changes; ranges count only if they moved as it moves them, for any calibration does."""
-    moves = REMEDY_KINDS[remedy.simulate].moves if remedy.simulate is not None else None
-    if moves is not None and isinstance(old, TensorFacts) and isinstance(new, TensorFacts):
-        return moves(old, new)
-    if isinstance(old, DatasetFacts) and old.role is not None:
-        if old.role not in past.shared:  # One of the cases lacks the set.
+    def _has_changed(self, remedy: Remedy, old: Facts, new: Facts) -> bool:
+        """The setting that it changes did; ranges count only if they moved as it moves them: any calibration does."""
+        moves = REMEDY_KINDS[remedy.simulate].moves if remedy.simulate is not None else None
+        if moves is not None and isinstance(old, TensorFacts) and isinstance(new, TensorFacts):
+            return moves(old, new)
+        if isinstance(old, DatasetFacts) and old.role is not None:
+            if old.role not in self.past.shared:  # One of the cases lacks the set.
+                return False
+            if self.past.shared[old.role] < 1.0:
+                return True
+        if remedy.in_force is not None:
             return False
-        if past.shared[old.role] < 1.0:
-            return True
-    if remedy.in_force is not None:
-        return False
-    settings = [path for path in remedy.present_facts if isinstance(old, DatasetFacts) or _SETTING.search(path)]
-    if facts.model.framework in WEIGHT_FILES:
-        # Of a checkpoint it is a text that says how all weights are stored: any other run writes another one.
-        settings = [path for path in settings if path != "format"]
-    return any(differs(look_up(path, old, past.facts.model), look_up(path, new, facts.model)) for path in settings)
+        settings = [path for path in remedy.present_facts if isinstance(old, DatasetFacts) or _SETTING.search(path)]
+        if self.facts.model.framework in WEIGHT_FILES:
+            # Of a checkpoint it is a text that says how all weights are stored: any other run writes another one.
+            settings = [path for path in settings if path != "format"]
+        models = self.past.facts.model, self.facts.model
+        return any(differs(look_up(path, old, models[0]), look_up(path, new, models[1])) for path in settings)
+
+    def _came_into_force(self, remedy: Remedy, old: Facts, new: Facts) -> bool:
+        in_force = remedy.in_force
+        if in_force is None or decide(in_force, old, self.past.facts.model, self.base)[0] is not False:
+            return False
+        return bool(decide(in_force, new, self.facts.model, self.base)[0])
 
 
 def _views_by_name(scope: str, facts: CaseFacts) -> Mapping[str, Facts]:
@@ -395,12 +373,3 @@ def _views_by_name(scope: str, facts: CaseFacts) -> Mapping[str, Facts]:
     if scope == "layer":
         return _first_by_name(facts.layers, "float_name")
     return _first_by_name(facts.tensors, "float_name")
-
-
-def _came_into_force(
-    remedy: Remedy, old: Facts, new: Facts, past: CaseFacts, present: CaseFacts, base: RuleBase
-) -> bool:
-    in_force = remedy.in_force
-    if in_force is None or decide(in_force, old, past.model, base)[0] is not False:
-        return False
-    return bool(decide(in_force, new, present.model, base)[0])

@@ -1,54 +1,76 @@
 """What the remedies of each suspected cause recover: simulated, and measured where they were carried out."""
 
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from quantmedic.engine.case.facts import CaseFacts
 from quantmedic.engine.case.proof import ProofRecord, TrialRecord
-from quantmedic.engine.case.records import SimulationRecord
 from quantmedic.engine.contract.advised_remedies import Advice, Withheld
 from quantmedic.engine.contract.causes import CauseReport
-from quantmedic.engine.diagnosis.prediction import Prediction, beside, is_faithful, predict
-from quantmedic.engine.diagnosis.suspects import Repair, Suspect, chosen_repairs, last_gain
+from quantmedic.engine.decibels import to_decibels
+from quantmedic.engine.diagnosis.prediction import ENOUGH_DB, Prediction
+from quantmedic.engine.diagnosis.repair_runs import Simulated
+from quantmedic.engine.diagnosis.suspects import Repair, Suspect
 from quantmedic.engine.formulas.change import Change
-from quantmedic.engine.rules.remedy_kinds import BOUNDS
+from quantmedic.engine.rules.remedy_kinds import AT_MOST, BOUNDS, MORE_BITS
 from quantmedic.engine.rules.rulebase import RuleBase
 
+#: Kinds whose gain says that few places make most of the noise only where it exceeds what even noise would give.
+_WIDER = (*MORE_BITS, *AT_MOST)
 
-class RemedyOutcomes(NamedTuple):
-    """Simulated and measured results of a suspect's remedies by kind, and which repair was chosen for it.
 
-    ``last`` is what that recovers simulated after the other causes' repairs, ``added`` measured on a copy on top of
-    proven ones. ``reach`` is the share of the network's quantizers that a kind of remedy alters. ``executed`` holds
-    what prescriptions of a single remedy gave, by cause and remedy.
+class RemedyOutcome(NamedTuple):
+    """What one kind of remedy recovers.
+
+    Attributes:
+        simulated: By a simulated run; None where none was made.
+        trial: By a trial on a copy; None where it was not tried.
+        reach: Share of the network's quantizers that it alters.
     """
 
-    remedies: Mapping[str, Prediction]
-    trials: Mapping[str, TrialRecord]
+    simulated: Prediction | None = None
+    trial: TrialRecord | None = None
+    reach: float = 1.0
+
+
+_UNKNOWN = RemedyOutcome()
+
+
+@dataclass(frozen=True)
+class RemedyOutcomes:
+    """What a suspect's remedies recover, and which repair was chosen for it.
+
+    Attributes:
+        base: Holds the thresholds.
+        by_kind: What each kind of remedy recovers by itself.
+        repair: The one that was chosen.
+        last: What that recovers simulated after the other causes' repairs.
+        added: What it recovered on a copy on top of proven ones.
+        executed: What prescriptions of a single remedy gave, by cause and remedy.
+    """
+
+    base: RuleBase
+    by_kind: Mapping[str, RemedyOutcome] = field(default_factory=dict)
     repair: Repair | None = None
     last: Prediction | None = None
     added: TrialRecord | None = None
-    reach: Mapping[str, float] = {}
-    executed: Mapping[str, TrialRecord] = {}
+    executed: Mapping[str, TrialRecord] = field(default_factory=dict)
 
-    def beside(self, stays: float) -> "RemedyOutcomes":
-        """The outcomes where operators that compute something else make this share of the noise: that stays."""
-        if stays <= 0:
-            return self
-        return self._replace(
-            remedies={kind: beside(known, stays) for kind, known in self.remedies.items()},
-            last=beside(self.last, stays) if self.last is not None else None,
-        )
+    def of(self, kind: str | None) -> RemedyOutcome:
+        """What a kind of remedy recovers, as far as that is known."""
+        return self.by_kind.get(kind or "", _UNKNOWN)
 
     @property
     def alone(self) -> Prediction | None:
         """What the chosen repair recovers simulated, on the model as it is."""
-        return self.remedies.get(self.repair.kind) if self.repair is not None else None
+        return self.of(self.repair.kind).simulated if self.repair is not None else None
 
     @property
     def trial(self) -> TrialRecord | None:
         """The same measured on a copy."""
-        return self.trials.get(self.repair.kind) if self.repair is not None else None
+        return self.of(self.repair.kind).trial if self.repair is not None else None
 
     @property
     def change(self) -> Change | None:
@@ -71,8 +93,8 @@ class RemedyOutcomes(NamedTuple):
 
     def is_chosen(self, advice: Advice) -> bool:
         """The advice is of the kind of the chosen repair."""
-        known = advice.simulate in self.remedies or advice.simulate in self.trials
-        return self.repair is not None and known and advice.simulate == self.repair.kind
+        is_known = self.alone is not None or self.trial is not None
+        return self.repair is not None and is_known and advice.simulate == self.repair.kind
 
     @property
     def mean_gain_db(self) -> float | None:
@@ -85,101 +107,157 @@ class RemedyOutcomes(NamedTuple):
         return max(self._gains, default=None)
 
     @property
+    def counted_db(self) -> float:
+        """The same up to what counts as all; 0 where nothing is known."""
+        return min(self.gain_db or 0.0, ENOUGH_DB)
+
+    @property
+    def is_negligible(self) -> bool:
+        """The repair recovers next to nothing; False where that is not known."""
+        return self.gain_db is not None and self.gain_db < self.base.threshold("negligible_gain_db")
+
+    @property
     def _gains(self) -> list[float]:
         """Measured, else simulated: first and last."""
         pairs = ((self.trial, self.alone), (self.added, self.last))
         best = [measured if measured is not None else simulated for measured, simulated in pairs]
         return [found.gain_db for found in best if found is not None and found.gain_db is not None]
 
+    @property
+    def recoverable_db(self) -> float | None:
+        """The most that a repair recovers: proven, else simulated with its whole interval and not refuted by a trial.
+
+        More bits, or taking quantizers away, helps any network: of noise that is divided evenly, changing a share s of
+        the quantizers takes away 10·log10(1 / (1 - s)) dB. Such a change counts only where what it recovers beyond that
+        is worth a word: then few places make most of the noise. What other repairs leave to the chosen one counts too:
+        of layers that all make noise, no single one recovers much.
+        """
+        repairs = [self._most_of(kind, own) for kind, own in self.by_kind.items()]
+        last, chosen = self.last, self.repair.kind if self.repair is not None else None
+        if last is not None and last.low_db > 0 and self.added is None and chosen not in _WIDER:
+            repairs.append(last.gain_db)
+        return max((gain for gain in repairs if gain is not None), default=None)
+
+    def _most_of(self, kind: str, own: RemedyOutcome) -> float | None:
+        trial, found = own.trial, own.simulated
+        if trial is not None and trial.proven and trial.gain_db is not None:
+            gain, is_wider = trial.gain_db, kind in MORE_BITS
+        elif found is not None and found.low_db > 0:
+            upper = trial.high_db if trial is not None and trial.high_db is not None else math.inf
+            gain, is_wider = min(found.gain_db, upper), kind in _WIDER
+        else:
+            return None
+        left = 1.0 - own.reach
+        beyond = gain + to_decibels(left) if left > 0 else -math.inf
+        return gain if not is_wider or beyond >= self.base.threshold("assumed_harm_gain_db") else None
+
+    @property
+    def is_recoverable(self) -> bool:
+        """A repair recovers enough to be worth a word, although no loss is proven."""
+        gain = self.recoverable_db
+        return gain is not None and gain >= self.base.threshold("assumed_harm_gain_db")
+
+    # What the report says
+
+    def report(self, cause: CauseReport) -> CauseReport:
+        """The cause with what its remedies recover."""
+        if self.gain_db is None:
+            return cause
+        remedies, harmful = self._sort_remedies(cause)
+        changes = {"remedies": remedies, "withheld": (*cause.withheld, *harmful)}
+        return cause.model_copy(update={**self._predicted_gains(), **self._measured_gains(remedies), **changes})
+
+    def _predicted_gains(self) -> dict[str, float | bool | None]:
+        alone = self.alone
+        if alone is None:
+            return {}
+        return {
+            "predicted_gain_db": alone.gain_db,
+            "predicted_low_db": alone.low_db,
+            "predicted_high_db": alone.high_db,
+            "predicted_last_gain_db": self.last.gain_db if self.last is not None else None,
+            "share_of_loss": alone.share,
+        }
+
+    def _measured_gains(self, remedies: Sequence[Advice]) -> dict[str, float | bool | None]:
+        """What the first remedy recovers where nothing is proven: its text may give less than the chosen edit."""
+        trial = self.shown
+        if trial is not None and not trial.proven and remedies and remedies[0].measured is not None:
+            trial = remedies[0].measured
+        if trial is None or trial.failed is not None or trial.bound:
+            return {}
+        return {**gains_of(trial), "proven": self.proven}
+
+    def _sort_remedies(self, cause: CauseReport) -> tuple[tuple[Advice, ...], tuple[Withheld, ...]]:
+        """Remedies with what they recover, the chosen one first; one that makes the output noisier is held back."""
+        kept: list[Advice] = []
+        held: list[Withheld] = []
+        for advice in cause.remedies:
+            known, trial = self.of(advice.simulate).simulated, self._trial_of(cause, advice)
+            tried = trial is not None and trial.gain_db is not None
+            gain = trial.gain_db if trial is not None and tried else known.gain_db if known is not None else None
+            if gain is None or gain >= -self.base.threshold("negligible_gain_db"):
+                predicted = known.recovery(advice.simulate) if known is not None else None
+                measured = trial if advice.simulate not in BOUNDS else None  # The remedy itself was not tried.
+                kept.append(advice.model_copy(update={"predicted": predicted, "measured": measured}))
+            else:
+                because = f"{'tried' if tried else 'simulated'}, it makes the output {-gain:.1f} dB noisier"
+                held.append(Withheld(id=advice.id, title=advice.title, because=because, layers=advice.layers))
+        return tuple(sorted(kept, key=self.is_chosen, reverse=True)), tuple(held)
+
+    def _trial_of(self, cause: CauseReport, advice: Advice) -> TrialRecord | None:
+        """The trial that speaks for a remedy; where it proves nothing, what the printed text gave counts more.
+
+        That is not known where the text is for other data than those that it was run with.
+        """
+        of_chosen = self.shown if self.repair is not None and advice.simulate == self.repair.kind else None
+        trial = of_chosen or self.of(advice.simulate).trial
+        if trial is None or trial.proven or any(snippet.reads == "application" for snippet in advice.snippets):
+            return trial
+        return self.executed.get(f"{cause.cause}:{advice.id}", trial)
+
 
 def remedy_outcomes(
-    suspects: Sequence[Suspect],
-    simulation: SimulationRecord | None,
-    proof: ProofRecord | None,
-    base: RuleBase,
-    facts: CaseFacts,
+    suspects: Sequence[Suspect], simulated: Simulated, proof: ProofRecord | None, facts: CaseFacts
 ) -> dict[str, RemedyOutcomes]:
     """The outcome of each suspect, by its cause.
 
     Args:
         suspects: Suspected causes.
-        simulation: Simulated runs; not used where the simulated network is not about as noisy as the deployed one.
+        simulated: Simulated runs, where these are faithful.
         proof: Trials on copies of the model.
-        base: Holds the thresholds.
         facts: The measured facts.
     """
     quantizers = sum(t.quantizer.bits is not None for t in facts.tensors)
     quantizers += sum(layer.weight.quantizer.bits is not None for layer in facts.layers)
-    if simulation is not None and not is_faithful(simulation):
-        simulation = None
-    every = chosen_repairs(suspects, simulation) if simulation is not None else []
+    every = simulated.chosen_repairs(suspects)
+    # Noise of operators that compute something else stays, whatever is quantized otherwise.
     stays = min(facts.model.departures_share or 0.0, 1.0)
     runs = proof.executions if proof is not None else ()
     executed = {run.choices[0]: run.trial for run in runs if len(run.choices) == 1 and run.trial.failed is None}
-    found = ((s, _outcomes_of(s, every, simulation, proof, base).beside(stays)) for s in suspects)
-    return {s.cause: own._replace(reach=_reach_of(s, quantizers), executed=executed) for s, own in found}
 
+    def outcome_of(repair: Repair) -> RemedyOutcome:
+        known = simulated.predict(repair.key)
+        altered = len(repair.change.grids) + len(repair.change.weights)
+        return RemedyOutcome(
+            known.beside(stays) if known is not None else None,
+            proof.trial(repair.key) if proof is not None else None,
+            min(altered / max(quantizers, 1), 1.0),
+        )
 
-def _reach_of(suspect: Suspect, quantizers: int) -> dict[str, float]:
-    altered = {r.kind: len(r.change.grids) + len(r.change.weights) for r in suspect.repairs}
-    return {kind: min(size / max(quantizers, 1), 1.0) for kind, size in altered.items()}
-
-
-def _outcomes_of(
-    suspect: Suspect,
-    every: Sequence[Repair],
-    simulation: SimulationRecord | None,
-    proof: ProofRecord | None,
-    base: RuleBase,
-) -> RemedyOutcomes:
-    remedies = {r.kind: p for r in suspect.repairs if (p := predict(simulation, r.key)) is not None}
-    trials = {r.kind: t for r in suspect.repairs if proof is not None and (t := proof.trial(r.key)) is not None}
-    repair = suspect.choose_repair(simulation, proof)
-    return RemedyOutcomes(
-        remedies,
-        trials,
-        repair,
-        last=last_gain(repair, every, simulation, base) if repair and simulation is not None else None,
-        added=proof.last_addition(repair.key) if repair and proof is not None else None,
-    )
-
-
-def with_recoveries(cause: CauseReport, outcome: RemedyOutcomes, base: RuleBase) -> CauseReport:
-    """A cause with what its remedies recover."""
-    if outcome.gain_db is None:
-        return cause
-    remedies, harmful = _sort_remedies(cause, outcome, base)
-    return cause.model_copy(
-        update={
-            **_predicted_gains(outcome),
-            **_measured_gains(outcome, remedies),
-            "remedies": remedies,
-            "withheld": (*cause.withheld, *harmful),
-        }
-    )
-
-
-def _predicted_gains(outcome: RemedyOutcomes) -> dict[str, float | bool | None]:
-    alone = outcome.alone
-    if alone is None:
-        return {}
-    return {
-        "predicted_gain_db": alone.gain_db,
-        "predicted_low_db": alone.low_db,
-        "predicted_high_db": alone.high_db,
-        "predicted_last_gain_db": outcome.last.gain_db if outcome.last is not None else None,
-        "share_of_loss": alone.share,
-    }
-
-
-def _measured_gains(outcome: RemedyOutcomes, remedies: Sequence[Advice]) -> dict[str, float | bool | None]:
-    """What the first remedy recovers where nothing is proven: its text may give less than the edit that was chosen."""
-    trial = outcome.shown
-    if trial is not None and not trial.proven and remedies and remedies[0].measured is not None:
-        trial = remedies[0].measured
-    if trial is None or trial.failed is not None or trial.bound:
-        return {}
-    return {**gains_of(trial), "proven": outcome.proven}
+    outcomes = {}
+    for suspect in suspects:
+        repair = simulated.choose_repair(suspect, proof)
+        last = simulated.last_gain(repair, every) if repair is not None else None
+        outcomes[suspect.cause] = RemedyOutcomes(
+            simulated.base,
+            {each.kind: outcome_of(each) for each in suspect.repairs},
+            repair,
+            last.beside(stays) if last is not None else None,
+            proof.last_addition(repair.key) if repair is not None and proof is not None else None,
+            executed,
+        )
+    return outcomes
 
 
 def gains_of(trial: TrialRecord) -> dict[str, float | bool | None]:
@@ -196,37 +274,3 @@ def gains_of(trial: TrialRecord) -> dict[str, float | bool | None]:
 def is_grave(gain_db: float, base: RuleBase) -> bool:
     """A repair that recovers so much at the output is one of a grave cause."""
     return bool(1.0 - 10.0 ** (-gain_db / 10.0) > base.threshold("grave_share"))
-
-
-def _sort_remedies(
-    cause: CauseReport, outcome: RemedyOutcomes, base: RuleBase
-) -> tuple[tuple[Advice, ...], tuple[Withheld, ...]]:
-    """Remedies with what they recover, the chosen one first; one that makes the output noisier is held back."""
-    kept: list[Advice] = []
-    held: list[Withheld] = []
-    for advice in cause.remedies:
-        known, trial = outcome.remedies.get(advice.simulate or ""), _trial_of(cause, advice, outcome)
-        tried = trial is not None and trial.gain_db is not None
-        gain = trial.gain_db if trial is not None and tried else known.gain_db if known is not None else None
-        if gain is None or gain >= -base.threshold("negligible_gain_db"):
-            predicted = known.recovery(advice.simulate) if known is not None else None
-            measured = trial if advice.simulate not in BOUNDS else None  # The remedy itself was not tried.
-            kept.append(advice.model_copy(update={"predicted": predicted, "measured": measured}))
-        else:
-            because = f"{'tried' if tried else 'simulated'}, it makes the output {-gain:.1f} dB noisier"
-            held.append(Withheld(id=advice.id, title=advice.title, because=because, layers=advice.layers))
-    return tuple(sorted(kept, key=outcome.is_chosen, reverse=True)), tuple(held)
-
-
-def _trial_of(cause: CauseReport, advice: Advice, outcome: RemedyOutcomes) -> TrialRecord | None:
-    """The trial that speaks for a remedy; where it proves nothing, what the printed text gave counts more."""
-    of_chosen = outcome.shown if outcome.repair is not None and advice.simulate == outcome.repair.kind else None
-    trial = of_chosen or outcome.trials.get(advice.simulate or "")
-    return trial if trial is None or trial.proven else _as_printed(cause, advice, outcome) or trial
-
-
-def _as_printed(cause: CauseReport, advice: Advice, outcome: RemedyOutcomes) -> TrialRecord | None:
-    """What its printed text gave; None where it was not run, or not with the data that it is for."""
-    if any(snippet.reads == "application" for snippet in advice.snippets):
-        return None
-    return outcome.executed.get(f"{cause.cause}:{advice.id}")

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import assert_never
 
 import numpy as np
@@ -25,7 +24,7 @@ from quantmedic.engine.case.facts import (
     WeightFacts,
 )
 from quantmedic.engine.case.records import Case, OperatorRecord
-from quantmedic.engine.diagnosis.prediction import Prediction, heals
+from quantmedic.engine.diagnosis.prediction import Prediction
 from quantmedic.engine.formulas.change import Change, WeightForm
 from quantmedic.engine.formulas.datasets import clipped_shares
 from quantmedic.engine.formulas.derive import assemble
@@ -92,7 +91,7 @@ def facts_after(case: Case, facts: CaseFacts, base: RuleBase, change: Change, ou
     tensors = _regridded_tensors(case, facts, change.grids)
     operators = _changed_operators(case.record.operators, change)
     left = _without_changed(case.record.loss_budget, change)
-    altered = replace(case, record=case.record.model_copy(update={"operators": operators, "loss_budget": left}))
+    altered = case.with_record(operators=operators, loss_budget=left)
     after = assemble(altered, base, tensors, _with_new_clipping(case, facts, tensors))
     return after.model_copy(update={"model": _with_outcome(after.model, facts.model, base, outcome)})
 
@@ -268,6 +267,6 @@ def _with_outcome(after: ModelFacts, before: ModelFacts, base: RuleBase, outcome
     predicted = {
         "output_sqnr_db": outcome.sqnr_db,
         "output_agreement": outcome.agreement,
-        "harmed": bool(before.harmed) and not heals(outcome, base),
+        "harmed": bool(before.harmed) and not outcome.heals(base),
     }
     return after.model_copy(update=dict.fromkeys(unknown) | predicted)

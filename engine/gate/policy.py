@@ -25,7 +25,7 @@ Text = Annotated[str, Field(min_length=1)]
 
 
 class Settings(BaseModel):
-    """Base of the policy's tables: frozen, no unknown keys."""
+    """Base of the policy's tables: frozen, no unknown keys. The description of a key is what it takes."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -36,9 +36,11 @@ class FailOn(Settings):
     ``known``: findings that the baseline holds fail as well.
     """
 
-    severity: Severity | Literal["never"] = "high"
-    rules: tuple[Text, ...] = ()
-    known: bool = False
+    severity: Severity | Literal["never"] = Field(
+        default="high", description='"high", "medium", "low", "info" or "never"'
+    )
+    rules: tuple[Text, ...] = Field(default=(), description='a list of rules such as ["S003"]')
+    known: bool = Field(default=False, description="true or false")
 
 
 class Verdicts(Settings):
@@ -47,15 +49,15 @@ class Verdicts(Settings):
     ``undecided``: a diagnosis that is undecided counts as too few samples.
     """
 
-    insufficient_data: Literal["fail", "pass"] = "fail"
-    anomalous: Literal["fail", "pass"] = "fail"
-    undecided: Literal["fail", "pass"] = "pass"
+    insufficient_data: Literal["fail", "pass"] = Field(default="fail", description='"fail" or "pass"')
+    anomalous: Literal["fail", "pass"] = Field(default="fail", description='"fail" or "pass"')
+    undecided: Literal["fail", "pass"] = Field(default="pass", description='"fail" or "pass"')
 
 
 class Coverage(Settings):
     """Least share of the compute operators with quantized inputs or weights."""
 
-    min: float = Field(ge=0, le=1)
+    min: float = Field(ge=0, le=1, description="a share from 0 to 1")
 
 
 class Budget(Settings):
@@ -68,14 +70,18 @@ class Budget(Settings):
     (share of tokens that both models predict first) a ``min``.
     """
 
-    metric: Text
-    max_drop: float | None = Field(default=None, ge=0, le=_MOST, allow_inf_nan=False)
-    min: float | None = Field(default=None, ge=-_MOST, le=_MOST, allow_inf_nan=False)
-    max: float | None = Field(default=None, ge=0, le=_MOST, allow_inf_nan=False)
-    unit: Unit | None = None
-    output: str | None = None
+    metric: Text = Field(description='a name such as "top1"')
+    max_drop: float | None = Field(
+        default=None, ge=0, le=_MOST, allow_inf_nan=False, description="a number from 0 to 1e12"
+    )
+    min: float | None = Field(
+        default=None, ge=-_MOST, le=_MOST, allow_inf_nan=False, description="a number from -1e12 to 1e12"
+    )
+    max: float | None = Field(default=None, ge=0, le=_MOST, allow_inf_nan=False, description="a number from 0 to 1e12")
+    unit: Unit | None = Field(default=None, description='"points", "percent" or "absolute"')
+    output: str | None = Field(default=None, description="the name of an output")
     # Closer to 1, its normal quantile is lost to rounding.
-    confidence: float = Field(default=0.95, gt=0.5, le=0.999999)
+    confidence: float = Field(default=0.95, gt=0.5, le=0.999999, description="a number between 0.5 and 1 such as 0.95")
 
     @model_validator(mode="after")
     def _has_its_bound(self) -> "Budget":
@@ -110,37 +116,37 @@ class Budget(Settings):
 class Check(Settings):
     """Table ``[check]``."""
 
-    fail_on: FailOn = FailOn()
-    verdicts: Verdicts = Verdicts()
-    coverage: Coverage | None = None
-    baseline: Text | None = None
-    budget: tuple[Budget, ...] = ()
+    fail_on: FailOn = Field(default=FailOn(), description='a table such as {severity = "high"}')
+    verdicts: Verdicts = Field(default=Verdicts(), description='a table such as {insufficient_data = "pass"}')
+    coverage: Coverage | None = Field(default=None, description="a table such as {min = 0.9}")
+    baseline: Text | None = Field(default=None, description="the name of a file")
+    budget: tuple[Budget, ...] = Field(default=(), description="a list of tables, each under [[check.budget]]")
 
 
 class RuleChoice(Settings):
     """Table ``[rules]``: rules that are judged and left out, by id, id prefix, name or cause; folders of own rules."""
 
-    select: tuple[Text, ...] = ()
-    ignore: tuple[Text, ...] = ()
-    folders: tuple[Text, ...] = ()
+    select: tuple[Text, ...] = Field(default=(), description='a list of rules such as ["W", "S003"]')
+    ignore: tuple[Text, ...] = Field(default=(), description='a list of rules such as ["D012"]')
+    folders: tuple[Text, ...] = Field(default=(), description='a list of folders such as ["ci/rules"]')
 
 
 class Exemption(Settings):
     """One ``[[ignore]]``: findings of a rule that do not count on some layers, why, and until when (inclusive)."""
 
-    rule: Text
-    layers: tuple[Text, ...] = ("*",)
-    reason: Annotated[str, Field(min_length=1, pattern=r"\S")]
-    expires: date | Literal["never"]
+    rule: Text = Field(description='a rule such as "A004"')
+    layers: tuple[Text, ...] = Field(default=("*",), description='a list of patterns such as ["head/*"]')
+    reason: str = Field(min_length=1, pattern=r"\S", description="a text that says why")
+    expires: date | Literal["never"] = Field(description='a date such as 2026-11-30, or "never"')
 
 
 class Policy(Settings):
     """A whole policy; without a file, findings of high severity fail, and a measured loss without a baseline."""
 
-    check: Check = Check()
-    rules: RuleChoice = RuleChoice()
-    thresholds: Mapping[str, object] = Field(default_factory=dict)
-    ignore: tuple[Exemption, ...] = ()
+    check: Check = Field(default=Check(), description="a table, under [check]")
+    rules: RuleChoice = Field(default=RuleChoice(), description="a table, under [rules]")
+    thresholds: Mapping[str, object] = Field(default={}, description="a table of names and numbers, under [thresholds]")
+    ignore: tuple[Exemption, ...] = Field(default=(), description="a list of tables, each under [[ignore]]")
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from pydantic import Field
 
@@ -20,17 +20,7 @@ from quantmedic.engine.rules.rulebase import RuleBase
 #: ``explained``: still found, and another cause explains it now or did; ``not-judged``: one of the two could not judge
 #: it; ``gone``: the other model has no such subject; ``mixed``: on some subjects better, on others worse.
 Status = Literal["new", "worse", "mixed", "healed", "better", "unchanged", "explained", "not-judged", "gone"]
-ORDER: tuple[Status, ...] = (
-    "new",
-    "worse",
-    "mixed",
-    "healed",
-    "better",
-    "unchanged",
-    "explained",
-    "not-judged",
-    "gone",
-)
+ORDER: tuple[Status, ...] = get_args(Status)
 
 
 class SubjectChange(Contract):
@@ -102,12 +92,54 @@ class Findings:
     unknown: Mapping[str, Mapping[str, tuple[str, ...]]]
     listed: Mapping[str, CauseReport]
 
-    def views(self, scope: str) -> dict[str, Facts]:
-        """Subjects of a scope by name, the first of each."""
+    @classmethod
+    def of(cls, diagnosis: Diagnosis, facts: CaseFacts, results: Iterable[RuleResult]) -> "Findings":
+        """What fired and what could not be judged, by cause and subject.
+
+        Args:
+            diagnosis: The diagnosis.
+            facts: Its facts.
+            results: Results of all rules on them, absorbed findings included.
+        """
+        fired: dict[str, set[str]] = {}
+        unknown: dict[str, dict[str, tuple[str, ...]]] = {}
+        for result in results:
+            fired.setdefault(result.rule.cause, set()).update(finding.subject for finding in result.findings)
+            lacking = {each.subject: each.missing for each in result.unknown}
+            unknown.setdefault(result.rule.cause, {}).update(lacking)
+        return cls(diagnosis, facts, fired, unknown, {cause.cause: cause for cause in diagnosis.causes})
+
+    def views(self, scopes: Sequence[str]) -> dict[str, Facts]:
+        """Subjects of these scopes by name, the first of each."""
         found: dict[str, Facts] = {}
-        for view in subjects(scope, self.facts):
-            found.setdefault(subject_name(view), view)
+        for scope in reversed(scopes):
+            own: dict[str, Facts] = {}
+            for view in subjects(scope, self.facts):
+                own.setdefault(subject_name(view), view)
+            found |= own
         return found
+
+    def subjects(self, cause: str) -> tuple[str, ...]:
+        """What the diagnosis lists a cause with."""
+        return self.listed[cause].subjects if cause in self.listed else ()
+
+    def value(self, headline: Headline | None, view: Facts | None) -> float | None:
+        """The fact that a cause is known by, on one subject."""
+        if headline is None or view is None:
+            return None
+        try:
+            value = look_up(headline.fact, view, self.facts.model)
+        except AttributeError:  # another scope of the same cause
+            return None
+        return value if is_number(value) else None
+
+    def why_not_listed(self, cause: str, subject: str, is_there: bool, otherwise: Status) -> Status:
+        """Why a subject is not listed with a cause that the other case lists it with."""
+        if subject in self.fired.get(cause, ()):
+            return "explained"
+        if subject in self.unknown.get(cause, {}):
+            return "not-judged"
+        return otherwise if is_there else "gone"
 
     def missing(self, cause: str) -> tuple[str, ...]:
         """Facts that it lacks to judge a cause."""
@@ -119,96 +151,113 @@ class Findings:
         return next((c.cause for c in self.diagnosis.causes if any(e.rule in wanted for e in c.absorbs)), None)
 
 
-def findings_of(diagnosis: Diagnosis, facts: CaseFacts, results: Iterable[RuleResult]) -> Findings:
-    """What fired and what could not be judged, by cause and subject.
+@dataclass(frozen=True)
+class Compared:
+    """Two cases judged by the same rules.
 
-    Args:
-        diagnosis: The diagnosis.
-        facts: Its facts.
-        results: Results of all rules on them, absorbed findings included.
-    """
-    fired: dict[str, set[str]] = {}
-    unknown: dict[str, dict[str, tuple[str, ...]]] = {}
-    for result in results:
-        for finding in result.findings:
-            fired.setdefault(result.rule.cause, set()).add(finding.subject)
-        for lacking in result.unknown:
-            unknown.setdefault(result.rule.cause, {})[lacking.subject] = lacking.missing
-    return Findings(diagnosis, facts, fired, unknown, {cause.cause: cause for cause in diagnosis.causes})
-
-
-def cause_changes(
-    before: Findings, after: Findings, base: RuleBase, renamed: Callable[[str], str]
-) -> tuple[CauseChange, ...]:
-    """Every cause that either diagnosis lists, what broke first.
-
-    Args:
+    Attributes:
         before: The first case.
         after: The second.
         base: The rules that judged both.
         renamed: Gives the name in the second case of a subject of the first.
     """
-    names = dict.fromkeys((*after.listed, *before.listed))
-    changes = [_change(name, before, after, base, renamed) for name in names]
-    return tuple(sorted(changes, key=lambda c: (ORDER.index(c.status), SEVERITIES.index(c.severity))))
 
+    before: Findings
+    after: Findings
+    base: RuleBase
+    renamed: Callable[[str], str]
 
-def _change(name: str, before: Findings, after: Findings, base: RuleBase, renamed: Callable[[str], str]) -> CauseChange:
-    old, new = before.listed.get(name), after.listed.get(name)
-    lead = new or old
-    assert lead is not None
-    rules = tuple(dict.fromkeys(rule for cause in (new, old) if cause is not None for rule in cause.rules))
-    headline = _common_headline(old, new)
-    scopes = tuple(dict.fromkeys(rule.scope for rule in base.rules if rule.id in rules))
-    rows = _subject_changes(name, before, after, renamed, headline, scopes)
-    values = [[v for row in rows if (v := getattr(row, side)) is not None] for side in ("before", "after")]
-    status = _overall_status([row.status for row in rows], old is not None, new is not None)
-    silent = before if old is None else after if new is None else None
-    return CauseChange(
-        cause=name,
-        name=lead.shown,
-        status=status,
-        rules=rules,
-        severity_before=old.severity if old is not None else None,
-        severity_after=new.severity if new is not None else None,
-        fact=headline.fact if headline is not None else None,
-        unit=headline.unit if headline is not None else None,
-        comparison=headline.comparison if headline is not None else None,
-        threshold=headline.threshold if headline is not None else None,
-        before=headline.worst(values[0]) if headline is not None else None,
-        after=headline.worst(values[1]) if headline is not None else None,
-        found_before=len(old.subjects) if old is not None else 0,
-        found_after=len(new.subjects) if new is not None else 0,
-        subjects=rows,
-        explained_by=silent.explaining(rules) if silent is not None and status == "explained" else None,
-        missing=silent.missing(name) if silent is not None and status == "not-judged" else (),
-        turned=_find_turned(lead, rows, before, after, base) if status in ("healed", "new") else (),
-        manual=lead.manual,
-    )
+    def changes(self) -> tuple[CauseChange, ...]:
+        """Every cause that either diagnosis lists, what broke first."""
+        changes = [self._change(name) for name in dict.fromkeys((*self.after.listed, *self.before.listed))]
+        return tuple(sorted(changes, key=lambda c: (ORDER.index(c.status), SEVERITIES.index(c.severity))))
 
+    def _change(self, name: str) -> CauseChange:
+        old, new = self.before.listed.get(name), self.after.listed.get(name)
+        lead = new or old
+        assert lead is not None
+        rules = tuple(dict.fromkeys(rule for cause in (new, old) if cause is not None for rule in cause.rules))
+        headline = _common_headline(old, new)
+        scopes = tuple(dict.fromkeys(rule.scope for rule in self.base.rules if rule.id in rules))
+        rows = self._subject_changes(name, headline, scopes)
+        values = [[v for row in rows if (v := getattr(row, side)) is not None] for side in ("before", "after")]
+        status = _overall_status([row.status for row in rows], old is not None, new is not None)
+        silent = self.before if old is None else self.after if new is None else None
+        return CauseChange(
+            cause=name,
+            name=lead.shown,
+            status=status,
+            rules=rules,
+            severity_before=old.severity if old is not None else None,
+            severity_after=new.severity if new is not None else None,
+            fact=headline.fact if headline is not None else None,
+            unit=headline.unit if headline is not None else None,
+            comparison=headline.comparison if headline is not None else None,
+            threshold=headline.threshold if headline is not None else None,
+            before=headline.worst(values[0]) if headline is not None else None,
+            after=headline.worst(values[1]) if headline is not None else None,
+            found_before=len(self.before.subjects(name)),
+            found_after=len(self.after.subjects(name)),
+            subjects=rows,
+            explained_by=silent.explaining(rules) if silent is not None and status == "explained" else None,
+            missing=silent.missing(name) if silent is not None and status == "not-judged" else (),
+            turned=self._find_turned(lead, rows) if status in ("healed", "new") else (),
+            manual=lead.manual,
+        )
 
-def _find_turned(
-    lead: CauseReport, rows: Sequence[SubjectChange], before: Findings, after: Findings, base: RuleBase
-) -> tuple[FactChange, ...]:
-    """Facts that decide that a rule does not hold on the first subject in the case that does not list its cause."""
-    rule = next((each for each in base.rules if each.id in lead.rules), None)
-    if rule is None or not rows:
-        return ()
-    subject = rows[0].subject
-    old, new = before.views(rule.scope).get(rows[0].before_name or subject), after.views(rule.scope).get(subject)
-    if old is None or new is None:
-        return ()
-    is_healed = lead.cause not in after.listed
-    view, facts = (new, after.facts) if is_healed else (old, before.facts)
-    nodes = [rule.where, rule.when, rule.experiment.when if rule.experiment is not None else None]
-    verdicts = (decide(node, view, facts.model, base) for node in nodes if node is not None)
-    used = next((used for verdict, used in verdicts if verdict is False), [])
-    pairs = {c.fact: (look_up(c.fact, old, before.facts.model), look_up(c.fact, new, after.facts.model)) for c in used}
-    return tuple(
-        FactChange(fact=fact, unit=_unit_of(fact, rule.scope), before=then, after=now)
-        for fact, (then, now) in pairs.items()
-        if differs(then, now)
-    )
+    def _find_turned(self, lead: CauseReport, rows: Sequence[SubjectChange]) -> tuple[FactChange, ...]:
+        """Facts that decide that a rule does not hold on the first subject in the case that does not list its cause."""
+        rule = next((each for each in self.base.rules if each.id in lead.rules), None)
+        if rule is None or not rows:
+            return ()
+        old_name, new_name = rows[0].before_name or rows[0].subject, rows[0].subject
+        models = (self.before.facts.model, self.after.facts.model)
+        old, new = self.before.views([rule.scope]).get(old_name), self.after.views([rule.scope]).get(new_name)
+        if old is None or new is None:
+            return ()
+        view, model = (new, models[1]) if lead.cause not in self.after.listed else (old, models[0])
+        nodes = [rule.where, rule.when, rule.experiment.when if rule.experiment is not None else None]
+        verdicts = (decide(node, view, model, self.base) for node in nodes if node is not None)
+        used = next((used for verdict, used in verdicts if verdict is False), [])
+        pairs = {c.fact: (look_up(c.fact, old, models[0]), look_up(c.fact, new, models[1])) for c in used}
+        return tuple(
+            FactChange(fact=fact, unit=_unit_of(fact, rule.scope), before=then, after=now)
+            for fact, (then, now) in pairs.items()
+            if differs(then, now)
+        )
+
+    def _subject_changes(
+        self, name: str, headline: Headline | None, scopes: tuple[str, ...]
+    ) -> tuple[SubjectChange, ...]:
+        """Every subject that the cause is listed with in either case, what got worse first."""
+        old_names = {self.renamed(subject): subject for subject in self.before.subjects(name)}
+        new_names = dict.fromkeys(self.after.subjects(name))
+        old_views, new_views = self.before.views(scopes), self.after.views(scopes)
+        # A subject that only the second case lists may have had another name.
+        earlier = {self.renamed(subject): subject for subject in old_views}
+        rows = []
+        for subject in dict.fromkeys((*new_names, *old_names)):
+            then = old_names.get(subject, earlier.get(subject, subject))
+            values = (
+                self.before.value(headline, old_views.get(then)),
+                self.after.value(headline, new_views.get(subject)),
+            )
+            if subject in old_names and subject in new_names:
+                status: Status = headline.trend(*values) if headline is not None else "unchanged"
+            elif subject in new_names:
+                status = self.before.why_not_listed(name, then, then in old_views, "new")
+            else:
+                status = self.after.why_not_listed(name, subject, subject in new_views, "healed")
+            rows.append(
+                SubjectChange(
+                    subject=subject,
+                    before_name=then if then != subject else None,
+                    status=status,
+                    before=values[0],
+                    after=values[1],
+                )
+            )
+        return tuple(sorted(rows, key=lambda row: ORDER.index(row.status)))
 
 
 def _unit_of(fact: str, scope: str) -> str | None:
@@ -226,75 +275,6 @@ def _common_headline(old: CauseReport | None, new: CauseReport | None) -> Headli
 def _headlines(cause: CauseReport) -> list[Headline]:
     rows = (headline_of(row.fact, row.comparison, row.value, row.threshold) for row in cause.evidence)
     return [row for row in rows if row is not None]
-
-
-# --- Subjects --------------------------------------------------------------------------------------------------------
-
-
-def _subject_changes(
-    name: str,
-    before: Findings,
-    after: Findings,
-    renamed: Callable[[str], str],
-    headline: Headline | None,
-    scopes: tuple[str, ...],
-) -> tuple[SubjectChange, ...]:
-    """Every subject that the cause is listed with in either case, what got worse first."""
-    old, new = (findings.listed.get(name) for findings in (before, after))
-    old_names = {renamed(subject): subject for subject in (old.subjects if old is not None else ())}
-    new_names = dict.fromkeys(new.subjects if new is not None else ())
-    old_views, new_views = (_all_views(findings, scopes) for findings in (before, after))
-    # A subject that only the second case lists may have had another name.
-    earlier = {renamed(subject): subject for subject in old_views}
-    rows = []
-    for subject in dict.fromkeys((*new_names, *old_names)):
-        then = old_names.get(subject, earlier.get(subject, subject))
-        values = tuple(
-            _headline_value(headline, view, findings.facts)
-            for view, findings in ((old_views.get(then), before), (new_views.get(subject), after))
-        )
-        if subject in old_names and subject in new_names:
-            status: Status = headline.trend(*values) if headline is not None else "unchanged"
-        elif subject in new_names:
-            status = _one_sided(name, then, before, then in old_views, "new")
-        else:
-            status = _one_sided(name, subject, after, subject in new_views, "healed")
-        rows.append(
-            SubjectChange(
-                subject=subject,
-                before_name=then if then != subject else None,
-                status=status,
-                before=values[0],
-                after=values[1],
-            )
-        )
-    return tuple(sorted(rows, key=lambda row: ORDER.index(row.status)))
-
-
-def _one_sided(cause: str, subject: str, silent: Findings, is_there: bool, otherwise: Status) -> Status:
-    """Why one of two cases does not list a subject of a cause."""
-    if subject in silent.fired.get(cause, ()):
-        return "explained"
-    if subject in silent.unknown.get(cause, {}):
-        return "not-judged"
-    return otherwise if is_there else "gone"
-
-
-def _all_views(findings: Findings, scopes: tuple[str, ...]) -> dict[str, Facts]:
-    views: dict[str, Facts] = {}
-    for scope in scopes:
-        views = findings.views(scope) | views
-    return views
-
-
-def _headline_value(headline: Headline | None, view: Facts | None, facts: CaseFacts) -> float | None:
-    if headline is None or view is None:
-        return None
-    try:
-        value = look_up(headline.fact, view, facts.model)
-    except AttributeError:  # another scope of the same cause
-        return None
-    return value if is_number(value) else None
 
 
 def _overall_status(statuses: Iterable[Status], was: bool, is_: bool) -> Status:

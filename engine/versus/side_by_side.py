@@ -20,7 +20,7 @@ from quantmedic.engine.garbage import without_garbage_collection
 from quantmedic.engine.json_record import Contract
 from quantmedic.engine.rules.evaluate import evaluate, look_up
 from quantmedic.engine.rules.rulebase import RuleBase
-from quantmedic.engine.versus.cause_changes import CauseChange, FactChange, cause_changes, findings_of
+from quantmedic.engine.versus.cause_changes import CauseChange, Compared, FactChange, Findings
 from quantmedic.engine.versus.outcome import (
     Direction,
     MetricChange,
@@ -164,8 +164,8 @@ def side_by_side(before: Judged, after: Judged, base: RuleBase, *, version: str)
     renamed = renamer(new_names(matching, before.facts.layers, after.facts.layers))
     past = _renamed_case(before, after, renamed)
     asked = _rules_of_causes(before.diagnosis, after.diagnosis, base)
-    old, new = (findings_of(j.diagnosis, j.facts, evaluate(asked, j.facts)) for j in (before, after))
-    causes = cause_changes(old, new, base, renamed)
+    old, new = (Findings.of(j.diagnosis, j.facts, evaluate(asked, j.facts)) for j in (before, after))
+    causes = Compared(old, new, base, renamed).changes()
     same_float = _same_run_value(before, after, "float_sha256")
     metrics = (judged.facts.model.metric for judged in (before, after))
     metric = metric_change(before.case, after.case, *metrics, same_float=same_float is True)

@@ -20,7 +20,6 @@ from quantmedic.reports.text import count, field_info, number
 
 REASONS_SHOWN = 4
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)+")
-_ID = re.compile(r"[A-Z]\d{3}")
 _RULE = """\
 id: {id}
 name: {name}
@@ -112,18 +111,17 @@ class Tested:
         return sum(not outcome.passed for outcome in self.outcomes) + (self.error is not None)
 
 
-def new_rule(name: str, folder: Path, *, code: str | None = None, scope: Scope = "layer") -> tuple[Path, Path]:
+def new_rule(name: str, folder: Path, *, scope: Scope = "layer") -> tuple[Path, Path]:
     """Write a small rule and its page, which pass ``lint_rules`` and ``run_examples`` as they stand.
 
     Args:
         name: What is wrong, in words with hyphens: ``wide-input-range``.
         folder: Where to write; made if it does not exist.
-        code: Id of the rule; the next free one from U001 on by default.
         scope: What the rule ranges over.
 
     Raises:
-        RuleError: The name or the id is taken or has another form.
-        OutputError: A file exists, or the folder cannot be written.
+        RuleError: The name is taken or has another form.
+        OutputError: The folder cannot be written.
     """
     builtin = load_rulebase()
     if not _NAME.fullmatch(name):
@@ -133,12 +131,10 @@ def new_rule(name: str, folder: Path, *, code: str | None = None, scope: Scope =
             f"a rule's name is two or more lower-case words with hyphens, not {name!r}{near}",
             help="name what is wrong: wide-input-range",
         )
-    code = code or _free_id(folder)
-    if not _ID.fullmatch(code):
-        raise RuleError(f"an id is a capital and three digits, not {code!r}", help="leave --id out for the next free")
     for rule in builtin.rules:
-        if code == rule.id or name == rule.name:
-            raise RuleError(f"{rule.id} {rule.name} is a built-in rule", help="choose another name, and ids with U")
+        if name == rule.name:
+            raise RuleError(f"{rule.id} {rule.name} is a built-in rule", help="choose another name")
+    code = _free_id(folder)
     sketch = _SKETCHES[scope]
     facts = {"fires": sketch.facts(sketch.bad), "silent": sketch.facts(sketch.good)}
     fields = {"id": code, "name": name, "scope": scope, **vars(sketch), **facts}
@@ -146,9 +142,6 @@ def new_rule(name: str, folder: Path, *, code: str | None = None, scope: Scope =
         folder / f"{code}.yaml": _RULE.format(**fields),
         folder / f"{code}.md": _PAGE.format(**fields),
     }
-    for path in texts:
-        if path.exists():
-            raise OutputError("the file exists", where=str(path), help="choose another --id or --output")
     try:
         for path, text in texts.items():
             write_file(path, text.encode())

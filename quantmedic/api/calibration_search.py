@@ -89,9 +89,7 @@ def _open_job(float_model: ModelSource, options: SearchOptions, toolchains: Sequ
     opened = model_of(float_model)
     is_file = isinstance(opened, str | Path)
     twin = opened if is_file else copy.deepcopy(opened)
-    models, datasets = open_pair(
-        opened, twin, options.sources, preprocessing=options.preprocessing, labels=options.labels
-    )
+    models, datasets = open_pair(opened, twin, options)
     if models.float_graph.is_quantized:
         raise ModelError(
             "the model is quantized already, and calibration needs the float one",

@@ -5,7 +5,6 @@ import tempfile
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 from quantmedic.collectors.case_file.archive import read_case, write_case
@@ -105,4 +104,4 @@ def load_case(*paths: str | Path) -> Case:
 def with_notice(case: Case, *notices: str) -> Case:
     """The case with more that the user should know; a finished case that is opened again knows it already."""
     known = dict.fromkeys((*case.record.notices, *notices))
-    return replace(case, record=case.record.model_copy(update={"notices": tuple(known)}))
+    return case.with_record(notices=tuple(known))

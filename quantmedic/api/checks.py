@@ -1,16 +1,13 @@
 """The gate as a function: a policy applied to a case, its baseline read, written and pruned."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
 from pydantic import ValidationError
 
-from quantmedic.api.answer import Diagnosis
 from quantmedic.api.cases import is_case, load_case
-from quantmedic.api.inspection import inspect_under
-from quantmedic.api.judging import judge
+from quantmedic.api.judging import Diagnosis, inspect, judge
 from quantmedic.api.rulebase import load_rulebase
 from quantmedic.engine.case.records import STATIC, Case
 from quantmedic.engine.diagnosis.inspection import Inspection
@@ -68,8 +65,8 @@ def check(
     """
     file = policy if isinstance(policy, PolicyFile) else load_policy(Path(policy)) if policy else PolicyFile()
     base = rules or rules_of(file)
-    opened = _inspect(case, base)
-    diagnosis = judge(opened, base, previous=previous, toolchain=toolchain)
+    opened = inspect(case, base)
+    diagnosis = judge(opened, previous=previous, toolchain=toolchain)
     known = baseline if isinstance(baseline, OpenBaseline) else open_baseline(baseline, file, base)
     shown = relative(file.path) if file.path is not None else None
     given = Circumstances(
@@ -97,9 +94,9 @@ def policy_in_force(config: Path | None) -> PolicyFile:
     return load_policy(path) if path is not None else PolicyFile()
 
 
-def rules_of(policy: PolicyFile, folders: Sequence[str | Path] = ()) -> RuleBase:
-    """The built-in rules with those of the policy's and other folders, as the policy chooses and bounds them."""
-    return apply_policy(load_rulebase([*policy_folders(policy), *folders]), policy)
+def rules_of(policy: PolicyFile) -> RuleBase:
+    """The built-in rules with those of the policy's folders, as the policy chooses and bounds them."""
+    return apply_policy(load_rulebase(policy_folders(policy)), policy)
 
 
 @dataclass(frozen=True)
@@ -138,7 +135,7 @@ def open_baseline(source: Case | str | Path | None, policy: PolicyFile, base: Ru
 
 def case_baseline(case: Case | Inspection | str | Path, rules: RuleBase | None = None) -> Baseline:
     """All findings of a case, as ``check --write-baseline`` keeps them."""
-    opened = _inspect(case, rules or load_rulebase())
+    opened = inspect(case, rules)
     return baseline_of(opened.facts, evaluate(opened.base, opened.facts))
 
 
@@ -196,7 +193,7 @@ class Pruned:
 
 def prune(baseline: Baseline, case: Case | str | Path, rules: RuleBase | None = None) -> Pruned:
     """Remove findings that a case no longer has; those that it could not judge stay, and nothing is added."""
-    opened = _inspect(case, rules or load_rulebase())
+    opened = inspect(case, rules)
     renamed = baseline.renamer_for(opened.facts.layers)
     gone, not_judged = gone_findings(baseline, renamed, evaluate(opened.base, opened.facts))
     return Pruned(baseline.without(gone), len(gone), len(not_judged))
@@ -209,7 +206,3 @@ def relative(path: Path) -> str:
         return absolute.relative_to(here).as_posix()
     above = here.is_relative_to(absolute.parent)
     return "../" * len(here.relative_to(absolute.parent).parts) + path.name if above else path.name
-
-
-def _inspect(case: Case | Inspection | str | Path, base: RuleBase) -> Inspection:
-    return inspect_under(load_case(case) if isinstance(case, str | Path) else case, base)

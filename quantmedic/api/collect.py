@@ -1,7 +1,7 @@
 """Two models measured on data: every tensor, once."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -11,29 +11,33 @@ import numpy as np
 
 from quantmedic.api.arguments import CollectArguments
 from quantmedic.api.cases import case_path, save_case, with_notice
-from quantmedic.api.grouping import group_arguments
 from quantmedic.api.imports import read_toolchain
+from quantmedic.api.keywords import group_arguments
 from quantmedic.api.language_models import collect_language_pair, is_language_pair, refuse_texts
 from quantmedic.api.notebooks import Watching, watching
-from quantmedic.api.opening import UNUSED_BOXES, measuring_options, open_metric, open_pair, with_time_limit
-from quantmedic.api.options import (
-    FIRST_SECONDS,
-    CheckpointOptions,
-    CollectOptions,
-    DataOptions,
-    DataSource,
-    ModelSource,
-    ProofOptions,
+from quantmedic.api.opening import (
+    UNUSED_BOXES,
+    JudgedMeasurement,
+    measuring_options,
+    open_device_tensors,
+    open_measurement,
+    open_pair,
+    with_device_tensors,
+    with_time_limit,
 )
-from quantmedic.api.references import open_device_tensors, open_references, with_device_tensors
-from quantmedic.api.remedies import JudgedMeasurement, Proof, prove_remedies, require_writable_repair, simulate_remedies
+from quantmedic.api.options import FIRST_SECONDS, CollectOptions, DataOptions, DataSource, ModelSource, ProofOptions
+from quantmedic.api.remedies import Proof, prove_remedies, require_writable_repair, simulate_remedies
 from quantmedic.api.rulebase import load_rulebase
-from quantmedic.cluster.jobs import THREADS
+from quantmedic.cluster.connection import connect
+from quantmedic.cluster.proofs import try_on_cluster
+from quantmedic.cluster.slices import measure_on_cluster
+from quantmedic.cluster.units import THREADS
 from quantmedic.collectors.case_file.archive import read_case
 from quantmedic.collectors.data.progress import Announce, Progress, no_announcement, no_progress
-from quantmedic.collectors.measure.collect_pair import Elsewhere, Interrupted
+from quantmedic.collectors.measure.collect_pair import Interrupted
 from quantmedic.collectors.measure.collect_pair import collect as measure
-from quantmedic.collectors.measure.memory import heed_memory
+from quantmedic.collectors.measure.measurement import Measurement
+from quantmedic.collectors.measure.recordings import Recording, record_outputs
 from quantmedic.engine.case.facts import ROLES
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import DataError, QuantmedicError
@@ -43,7 +47,6 @@ from quantmedic.engine.input_files import missing_model
 from quantmedic.engine.output_files import require_file
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.trials.allowance import Allowance
-from quantmedic.trials.tasks import OpenElsewhere
 
 #: Said of a case whose samples are all measured, but no more than that.
 _NOT_TRIED = (
@@ -168,11 +171,14 @@ def prove_pair(
     measurement = replace(measurement, extras=extras)
     with models.as_deployed(), _connect_once(options) as options:
         earlier = _unfinished_case(options)
+        elsewhere = None
+        if options.cluster is not None:
+            elsewhere = partial(measure_on_cluster, float_model, quantized_model, options, progress)
         case = measure(
             measurement,
             resume=earlier,
             checkpoint=lambda case: _save_checkpoint(case, options),
-            elsewhere=_elsewhere(float_model, quantized_model, options, progress),
+            elsewhere=elsewhere,
         )
         case = _with_simulation_of(earlier, case)
         case = printed.added_to(_with_data_options(case, options), models)
@@ -194,7 +200,10 @@ def prove_pair(
             # What is compared has to run alike: kernels of several threads may round the last bit otherwise.
             own = replace(measurement.options, threads=options.threads or THREADS)
             measurement = replace(measurement, options=own)
-        with _trying_elsewhere((float_model, quantized_model), options) as workers:
+        with ExitStack() as stack:
+            workers = None
+            if options.cluster is not None:
+                workers = stack.enter_context(try_on_cluster(options.cluster, float_model, quantized_model, options))
             return prove_remedies(
                 case, measurement, allowance, options.toolchain, first=options.first, elsewhere=workers
             )
@@ -215,70 +224,8 @@ def _connect_once(options: CollectOptions) -> Iterator[CollectOptions]:
     if options.cluster is None:
         yield options
         return
-    from quantmedic.cluster.connection import connect  # Dask is an optional package
-
     with connect(options.cluster) as client:
         yield replace(options, cluster=client)
-
-
-@contextmanager
-def _trying_elsewhere(
-    models: tuple[ModelSource, ModelSource], options: CollectOptions
-) -> Iterator[OpenElsewhere | None]:
-    """Opens the workers that carry trials out; None where this process does."""
-    if options.cluster is None:
-        yield None
-        return
-    from quantmedic.cluster.proofs import try_on_cluster  # Dask is an optional package
-
-    with try_on_cluster(options.cluster, *models, options) as opened:
-        yield opened
-
-
-def open_measurement(
-    float_model: ModelSource,
-    quantized_model: ModelSource,
-    options: CollectOptions,
-    base: RuleBase,
-    *,
-    progress: Progress = no_progress,
-    announce: Announce = no_announcement,
-) -> JudgedMeasurement:
-    """Both models, their data and what was computed elsewhere, opened as the options say."""
-    models, datasets = open_pair(
-        float_model,
-        quantized_model,
-        options.sources,
-        preprocessing=options.preprocessing,
-        labels=options.labels,
-        mapping=options.mapping,
-    )
-    with models.as_deployed():
-        metric = open_metric(options, datasets.values(), models, options.threads)
-    extras = open_references(models, datasets, options, metric)
-    if options.device is not None:
-        models.run_on(options.device)
-    return JudgedMeasurement(
-        models=models,
-        datasets=datasets,
-        metric=metric,
-        options=heed_memory(models, datasets, measuring_options(options), options.memory),
-        extras=extras,
-        base=base,
-        progress=progress,
-        announce=announce,
-    )
-
-
-def _elsewhere(
-    float_model: ModelSource, quantized_model: ModelSource, options: CollectOptions, progress: Progress
-) -> Elsewhere | None:
-    """Workers of the cluster that measure; None where this process does."""
-    if options.cluster is None:
-        return None
-    from quantmedic.cluster.slices import measure_on_cluster  # Dask is an optional package
-
-    return partial(measure_on_cluster, float_model, quantized_model, options, progress)
 
 
 def _with_simulation_of(earlier: Case | None, case: Case) -> Case:
@@ -286,19 +233,19 @@ def _with_simulation_of(earlier: Case | None, case: Case) -> Case:
     if earlier is None or earlier.record.simulation is None:
         return case
     known = {name: getattr(earlier.record, name) for name in ("simulation", "loss_budget")}
-    return replace(case, record=case.record.model_copy(update=known))
+    return case.with_record(**known)
 
 
-def _unfinished_case(saving: CheckpointOptions) -> Case | None:
+def _unfinished_case(saving: CollectOptions) -> Case | None:
     """The case to continue, if there is one."""
     if not saving.resume or saving.checkpoint is None or not case_path(saving.checkpoint).exists():
         return None
     case = read_case(case_path(saving.checkpoint))
     notices = tuple(notice for notice in case.record.notices if notice != _NOT_TRIED)
-    return replace(case, record=case.record.model_copy(update={"notices": notices}))
+    return case.with_record(notices=notices)
 
 
-def _save_checkpoint(case: Case, saving: CheckpointOptions) -> None:
+def _save_checkpoint(case: Case, saving: CollectOptions) -> None:
     if saving.checkpoint is not None:
         save_case(case, saving.checkpoint)
 
@@ -327,7 +274,7 @@ def _with_data_options(case: Case, options: DataOptions) -> Case:
     }
     run = {**case.record.run, "preprocessing": {role: given for role, given in declared.items() if given}}
     run["metric_by_default"] = case.record.metric is not None and options.metric is None
-    case = replace(case, record=case.record.model_copy(update={"run": run}))
+    case = case.with_record(run=run)
     if shared := _calibrating_samples(case):
         case = with_notice(case, CALIBRATING.format(shared, case.record.datasets["validation"].seen))
     is_said = any(notice.startswith(UNUSED_BOXES) for notice in case.record.notices)
@@ -355,8 +302,32 @@ def _with_latency(case: Case, measurement: JudgedMeasurement) -> Case:
         return with_notice(case, f"latency was not measured: {error.message}")
     times = latency.times or {}
     record = case.record
-    changes = {
-        "model": record.model.model_copy(update={**latency.facts, "kernels": latency.kernels}),
-        "operators": tuple(op.model_copy(update={"time_ms": times.get(op.index)}) for op in record.operators),
-    }
-    return replace(case, record=record.model_copy(update=changes))
+    return case.with_record(
+        model=record.model.model_copy(update={**latency.facts, "kernels": latency.kernels}),
+        operators=tuple(op.model_copy(update={"time_ms": times.get(op.index)}) for op in record.operators),
+    )
+
+
+@with_time_limit
+def record_pair(
+    float_model: ModelSource,
+    quantized_model: ModelSource,
+    options: CollectOptions,
+    output: Path,
+    *,
+    progress: Progress = no_progress,
+) -> Recording:
+    """Write the outputs of the quantized model on the validation data, with what tells of this installation.
+
+    Raises:
+        DataError: There are no validation data, or they do not fit.
+        ModelError: A model cannot be read or run, or the two do not belong together.
+        OutputError: The file cannot be written.
+    """
+    if options.validation is None:
+        raise DataError("outputs of what are to be recorded?", help="pass the samples with --validation")
+    models, datasets = open_pair(float_model, quantized_model, options, "validation")
+    if options.device is not None:
+        models.run_on(options.device)
+    with models.as_deployed():
+        return record_outputs(Measurement(models, datasets, measuring_options(options), progress=progress), output)

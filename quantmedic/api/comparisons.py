@@ -3,15 +3,13 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from quantmedic.api.cases import load_case
-from quantmedic.api.judging import judge
+from quantmedic.api.judging import inspect, judge
 from quantmedic.api.rulebase import load_rulebase
 from quantmedic.engine.case.records import Case
-from quantmedic.engine.formulas.derive import derive
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.engine.version import VERSION
 from quantmedic.engine.versus.side_by_side import ComparisonReport, Judged, side_by_side
-from quantmedic.reports.files import comparison_files
+from quantmedic.reports.comparison_formats import comparison_files
 from quantmedic.reports.write import Written, place
 
 FORMATS = ("html", "markdown", "json")
@@ -58,5 +56,5 @@ def write_comparison(
 
 
 def _judge(case: Case | str | Path, base: RuleBase) -> Judged:
-    opened = case if isinstance(case, Case) else load_case(case)
-    return Judged(opened, derive(opened, base), judge(opened, base))
+    opened = inspect(case, base)
+    return Judged(opened.case, opened.facts, judge(opened))

@@ -4,17 +4,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Unpack
 
-from quantmedic.api.answer import Diagnosis
 from quantmedic.api.arguments import CollectArguments
 from quantmedic.api.cases import kept_where_there_is_room, load_case
 from quantmedic.api.collect import collect
 from quantmedic.api.failed import collect_failure
-from quantmedic.api.grouping import group_arguments
-from quantmedic.api.inspection import inspect
-from quantmedic.api.judging import check_toolchain, judge
+from quantmedic.api.judging import FORMATS, Diagnosis, check_toolchain, judge
+from quantmedic.api.keywords import group_arguments
 from quantmedic.api.notebooks import Watching, watching
 from quantmedic.api.options import DataSource, ModelSource, options_of_failure
-from quantmedic.api.report import FORMATS, write_report
 from quantmedic.api.rulebase import load_rulebase
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import DataError
@@ -80,11 +77,10 @@ def diagnose(
             progress=progress,
             **with_proof,
         )
-    opened = inspect(case, base)
-    diagnosis = judge(opened, base, previous=past, toolchain=toolchain)
+    diagnosis = judge(case, base, previous=past, toolchain=toolchain)
     if output is not None:
         with kept_where_there_is_room(case):
-            write_report(diagnosis, output, formats=formats, rules=base, case=opened)
+            diagnosis.save(output, formats=formats)
     return diagnosis
 
 

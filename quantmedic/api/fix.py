@@ -5,24 +5,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Unpack
 
-from quantmedic.api.answer import Diagnosis
 from quantmedic.api.arguments import CollectArguments
 from quantmedic.api.collect import collect_pair, prove_pair
 from quantmedic.api.comparisons import compare, write_comparison
-from quantmedic.api.grouping import group_arguments
-from quantmedic.api.judging import check_toolchain, judge
+from quantmedic.api.judging import Diagnosis, check_toolchain, judge
+from quantmedic.api.keywords import group_arguments
 from quantmedic.api.language_models import refuse_checkpoints
 from quantmedic.api.notebooks import Watching, watching
 from quantmedic.api.opening import with_time_limit
 from quantmedic.api.options import CollectOptions, DataSource, ModelSource
 from quantmedic.api.remedies import require_other_file
-from quantmedic.api.report import write_report
 from quantmedic.api.rulebase import load_rulebase
 from quantmedic.collectors.data.progress import Progress, no_progress
 from quantmedic.collectors.front_ends import front_end_of
 from quantmedic.collectors.measure.models import Edited
 from quantmedic.engine.case.proof import Grade
-from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import DataError
 from quantmedic.engine.output_files import make_folder, move_file, require_folder, scratch_folder
 from quantmedic.engine.rules.rulebase import RuleBase
@@ -145,57 +142,53 @@ def fix_pair(
     before = judge(proven.case, base, toolchain=options.toolchain)
     grade: Grade = "executed" if before.proof is not None and before.proof.best is not None else "edited"
 
-    def compare_with(repaired: ModelSource, model: object) -> tuple[Fixed, Case]:
-        """What is said of the repaired model, which is given out as ``model`` where it is better; and its case."""
+    def compare_with(repaired: ModelSource, model: object) -> Fixed:
+        """What is said of the repaired model, which is given out as ``model`` where it is better."""
         case = collect_pair(float_model, repaired, options.for_repaired(), rules=base, progress=progress)
         comparison = compare(proven.case, case, base)
         found = Fixed(before, judge(case, base), comparison, grade=grade)
         if _is_better(comparison, before):
-            return replace(found, model=model), case
-        return replace(found, refused=f"measured on the same data, the repaired model is {comparison.word}"), case
+            return replace(found, model=model)
+        return replace(found, refused=f"measured on the same data, the repaired model is {comparison.word}")
 
-    after: Case | None = None
     if before.verdict == "healthy":
         words = f"{before.model.name or 'the model'} is healthy: there is nothing to repair"
         found = Fixed(before, refused=words)
     elif proven.fix is None:
         found = Fixed(before, refused=_why_unproven(before))
     else:
-        found, after = _hand_out(proven.fix(), Fixed(before, grade=grade), output, compare_with)
+        found = _hand_out(proven.fix(), Fixed(before, grade=grade), output, compare_with)
     if report is not None:
-        write_report(before, report / BEFORE, rules=base, case=proven.case)
-        if after is not None and found.after is not None and found.comparison is not None:
-            write_report(found.after, report / AFTER, rules=base, case=after)
+        before.save(report / BEFORE)
+        if found.after is not None and found.comparison is not None:
+            found.after.save(report / AFTER)
             write_comparison(found.comparison, report)
     return found
 
 
 def _hand_out(
-    repaired: Edited,
-    found: Fixed,
-    output: Path | None,
-    compare_with: Callable[[ModelSource, object], tuple[Fixed, Case]],
-) -> tuple[Fixed, Case | None]:
+    repaired: Edited, found: Fixed, output: Path | None, compare_with: Callable[[ModelSource, object], Fixed]
+) -> Fixed:
     """Measure the repaired model, and give it out where it is better."""
     if output is None:
         module = getattr(repaired, "module", None)
         if module is not None:
             return compare_with(module, module)
         words = "the remedy was proven on a copy of the module while it ran: its toolchain has to carry it out"
-        return replace(found, refused=words), None
+        return replace(found, refused=words)
     if repaired.save is None:
         words = "the remedy was proven on a stand-in of the model: its toolchain has to carry it out"
-        return replace(found, refused=words), None
+        return replace(found, refused=words)
     make_folder(output.parent)
     with scratch_folder(output.parent) as folder:
         made = folder / output.name
         repaired.save(made)
-        result, after = compare_with(made, output)
+        result = compare_with(made, output)
         if result.model is not None:
             # Some models are two files of one name: the one that is asked for comes last, when the other is there.
             for part in sorted(folder.iterdir(), key=lambda path: path == made):
                 move_file(part, output.parent / part.name)
-    return result, after
+    return result
 
 
 def _is_better(comparison: ComparisonReport, before: Diagnosis) -> bool:

@@ -1,7 +1,6 @@
 """Files, logs and settings of toolchains, as a case of their own or as part of one that was measured."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -49,16 +48,7 @@ def import_files(*paths: str | Path) -> Case:
     sources = [read_source(file) for file in files]
     if not cases:
         return imported_case(sources)
-    return _with_files(load_case(cases[0]), sources)
-
-
-def _with_files(case: Case, sources: Sequence[Source], models: Models | None = None) -> Case:
-    """The case with what the files say; unchanged where there are none. ``models`` are those of the case, if open."""
-    if not sources:
-        return case
-    names = [graph.names for graph in (models.float_graph, models.quantized)] if models is not None else [None]
-    known = frozenset().union(*(own or () for own in names)) if None not in names else None
-    return with_sources(case, sources, known)
+    return with_sources(load_case(cases[0]), sources)
 
 
 class ToolchainFiles(NamedTuple):
@@ -75,9 +65,11 @@ class ToolchainFiles(NamedTuple):
     def added_to(self, case: Case, models: Models | None = None) -> Case:
         """The case with that; ``models`` are those of the case, if open."""
         told = {name: facts for name in ("search", "settings") if (facts := getattr(self, name)) is not None}
-        model = case.record.model.model_copy(update=told)
-        case = replace(case, record=case.record.model_copy(update={"model": model}))
-        case = _with_files(case, self.sources, models)
+        case = case.with_record(model=case.record.model.model_copy(update=told))
+        if self.sources:
+            names = [graph.names for graph in (models.float_graph, models.quantized)] if models is not None else [None]
+            known = frozenset().union(*(own or () for own in names)) if None not in names else None
+            case = with_sources(case, self.sources, known)
         return case if self.notice is None else with_notice(case, self.notice)
 
 

@@ -13,9 +13,10 @@ from quantmedic.api.cases import case_path, work_folder
 from quantmedic.api.imports import read_toolchain
 from quantmedic.api.options import CollectOptions, ModelSource, TextOptions, declared_options
 from quantmedic.api.rulebase import load_rulebase
+from quantmedic.cluster.searches import compare_on_cluster
 from quantmedic.collectors.data.progress import Announce, Progress, no_announcement, no_progress
 from quantmedic.collectors.extensions import extension_for, is_recognized
-from quantmedic.collectors.measure.checkpoints import CHECKPOINTS, Checkpoints
+from quantmedic.collectors.measure.checkpoints import CHECKPOINTS, Checkpoints, TextRun
 from quantmedic.collectors.tensorflow_files import tensorflow_kind
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import DataError
@@ -87,48 +88,19 @@ def collect_language_pair(
         require_file(case_path(options.checkpoint))
     printed = read_toolchain(options, rules or load_rulebase())
     paths = Path(str(float_model)), Path(str(quantized_model))
-    return printed.added_to(_measure_paths(*paths, options, progress, announce))
-
-
-def _measure_paths(
-    float_path: Path,
-    quantized_path: Path,
-    options: CollectOptions,
-    progress: Progress,
-    announce: Announce = no_announcement,
-) -> Case:
-    """Weights compared, and both models run on the texts where some are given."""
-    checkpoints = extension_for(CHECKPOINTS, quantized_path, str(quantized_path))
+    checkpoints = extension_for(CHECKPOINTS, paths[1], str(paths[1]))
     _look_for_device(options, checkpoints)
     elsewhere = None
     if options.cluster is not None:
-        from quantmedic.cluster.checkpoints import compare_on_cluster  # Dask is an optional package
-
-        elsewhere = partial(compare_on_cluster, float_path, quantized_path, options.cluster, options.threads)
-    paths = float_path, quantized_path
+        elsewhere = partial(compare_on_cluster, *paths, options.cluster, options.threads)
     case = checkpoints.compare(*paths, version=VERSION, threads=options.threads, progress=progress, elsewhere=elsewhere)
-    if options.tokens is None:
-        return case
-    return checkpoints.run_on_texts(
-        case,
-        paths,
-        options.tokens,
-        length=options.text_length,
-        threads=options.threads,
-        device=options.device,
-        unfinished=None if options.checkpoint is None else work_folder(case_path(options.checkpoint)),
-        progress=progress,
-        announce=announce,
-    )
-
-
-def compare_checkpoints(float_path: Path, quantized_path: Path, threads: int | None, progress: Progress) -> Case:
-    """The weights of two checkpoints, compared by this machine.
-
-    Raises:
-        QuantmedicError: A checkpoint cannot be read, or they do not belong together.
-    """
-    return _measure_paths(float_path, quantized_path, CollectOptions(threads=threads), progress)
+    if options.tokens is not None:
+        unfinished = None if options.checkpoint is None else work_folder(case_path(options.checkpoint))
+        how = TextRun(
+            options.tokens, options.text_length, options.threads, options.device, unfinished, progress, announce
+        )
+        case = checkpoints.run_on_texts(case, paths, how)
+    return printed.added_to(case)
 
 
 def _look_for_device(options: CollectOptions, checkpoints: Checkpoints) -> None:
@@ -151,7 +123,7 @@ def refuse_texts(float_model: ModelSource, quantized_model: ModelSource, options
         DataError: There are some.
     """
     own = declared_options(TextOptions)
-    given = [f"--{name.replace('_', '-')}" for name in _given_options(options) if name in own]
+    given = [own[name].typed_as(name)[0] for name in _given_options(options) if name in own]
     if given:
         raise DataError(
             f"{' and '.join(given)} {'is' if len(given) == 1 else 'are'} for language models",
@@ -168,34 +140,24 @@ def _name_or_missing(model: ModelSource) -> str:
 
 
 def _refuse_others(options: CollectOptions) -> None:
-    instead = dict(_instead_of(options))
-    if not instead:
-        return
-    raise DataError(
-        f"language models do not take {', '.join(instead)}",
-        where=[f"{flag}: {why}" for flag, why in instead.items()],
-        help="leave them out" if len(instead) > 1 else "leave it out",
-    )
-
-
-def _instead_of(options: CollectOptions) -> Iterator[tuple[str, str]]:
-    """The options that are given and mean nothing to language models, and what stands in their place."""
-    declared, given = declared_options(CollectOptions), set(_given_options(options))
-    for name, option in declared.items():
-        if option.instead and name in given:
-            yield (option.flags.split() or [f"--{name.replace('_', '-')}"])[0], option.instead
+    """Refuse options that mean nothing to language models, and say what stands in their place."""
+    given = set(_given_options(options))
+    refused = {name: own for name, own in declared_options(CollectOptions).items() if own.instead and name in given}
+    instead = {own.typed_as(name)[0]: own.instead for name, own in refused.items()}
+    if instead:
+        raise DataError(
+            f"language models do not take {', '.join(instead)}",
+            where=[f"{flag}: {why}" for flag, why in instead.items()],
+            help="leave them out" if len(instead) > 1 else "leave it out",
+        )
 
 
 def _given_options(options: CollectOptions) -> Iterator[str]:
     """Names of the options that are not as they are by default; what a diagnosis tries unasked does not count."""
     usual = CollectOptions()
     for each in fields(usual):
-        value = getattr(options, each.name)
-        if _differs(value, getattr(usual, each.name)) and not (each.name == "prove" and value in _UNASKED):
+        value, own = getattr(options, each.name), getattr(usual, each.name)
+        # An empty list is as good as an empty tuple.
+        differs = value is not None if own is None else value != own and bool(value or own)
+        if differs and not (each.name == "prove" and value in _UNASKED):
             yield each.name
-
-
-def _differs(value: object, usual: object) -> bool:
-    if usual is None:
-        return value is not None
-    return value != usual and bool(value or usual)  # an empty list is as good as an empty tuple

@@ -1,23 +1,32 @@
-"""Opening two models with the data that they are judged on, as every command does it."""
+"""Opening two models with the data that they are judged on, and what was computed elsewhere for the same data."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import Literal, ParamSpec, TypeVar
 
-from quantmedic.api.options import CollectOptions, DataOptions, DataSource, ModelSource
+from quantmedic.api.cases import with_notice
+from quantmedic.api.options import CollectOptions, DataOptions, ModelSource, ReferenceOptions
 from quantmedic.collectors.data.datasets import Dataset
 from quantmedic.collectors.data.functions import FUNCTION, failing_as, import_function
-from quantmedic.collectors.data.preprocessing import Preprocessing
+from quantmedic.collectors.data.progress import Announce, Progress, no_announcement, no_progress
+from quantmedic.collectors.extensions import extension_for
 from quantmedic.collectors.front_ends import front_end_of, front_end_of_pair
 from quantmedic.collectors.measure.collect_pair import collect
 from quantmedic.collectors.measure.detector_reading import read_detector
+from quantmedic.collectors.measure.device_tensors import DEVICE_TENSORS, DUMP_OPTION, NAMES_OPTION, CompareDump
 from quantmedic.collectors.measure.front_end import GivenData
+from quantmedic.collectors.measure.given_outputs import References
 from quantmedic.collectors.measure.host import threads_to_use
-from quantmedic.collectors.measure.measurement import Measurement
+from quantmedic.collectors.measure.measurement import Extras, Measurement
+from quantmedic.collectors.measure.memory import heed_memory
 from quantmedic.collectors.measure.models import Models
 from quantmedic.collectors.measure.options import Options
+from quantmedic.collectors.measure.outputs import OPTIONS as OUTPUT_OPTIONS
 from quantmedic.collectors.measure.reading_trials import Unread
+from quantmedic.collectors.measure.stages import open_stages
 from quantmedic.collectors.metrics.box_readings import BoxReading
 from quantmedic.collectors.metrics.metric import Metric, load_metric
 from quantmedic.collectors.metrics.reading import OPTIONS, Reading, parse_options
@@ -25,8 +34,11 @@ from quantmedic.collectors.metrics.sample_tallies import is_one_hot
 from quantmedic.collectors.native.runs import time_limit
 from quantmedic.collectors.tensorflow_files import Target, convert_tensorflow, tensorflow_kind
 from quantmedic.engine.case.facts import Role
+from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import DataError, ModelError
 from quantmedic.engine.metrics.detection import BOX_METRICS
+from quantmedic.engine.metrics.kinds import is_share
+from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.trials.layer_search import Searched
 
 #: Said of labels that are boxes where they do not fit, or it is open how the outputs are read.
@@ -56,12 +68,10 @@ def open_evaluation(float_model: ModelSource, quantized_model: ModelSource, opti
         DataError: The data do not fit the model, or none were given.
         ModelError: A model cannot be read, or the two do not belong together.
     """
-    if options.evaluation is None:
+    role = options.evaluation
+    if role is None:
         raise DataError("no data was given", help="pass the evaluation data with --validation")
-    role, source = options.evaluation
-    models, datasets = open_pair(
-        float_model, quantized_model, {role: source}, preprocessing=options.preprocessing, labels=options.labels
-    )
+    models, datasets = open_pair(float_model, quantized_model, options, role)
     if options.device is not None:
         models.run_on(options.device)
     dataset = datasets[role]
@@ -73,36 +83,18 @@ def open_evaluation(float_model: ModelSource, quantized_model: ModelSource, opti
     return Searched(models, dataset, case, metric, threads, options.seed)
 
 
-def measuring_options(options: CollectOptions) -> Options:
-    """How both models are measured, as the options of a command say."""
-    return Options(
-        samples=options.samples,
-        batch_size=options.batch_size,
-        threads=threads_to_use(options.threads),
-        seed=options.seed,
-        mode=options.mode,
-        thumbnails=options.thumbnails,
-        step_error=options.step_error,
-    )
-
-
 def open_pair(
-    float_model: ModelSource,
-    quantized_model: ModelSource,
-    given: Mapping[Role, DataSource],
-    *,
-    preprocessing: Mapping[Role, Preprocessing],
-    labels: str | Path | None = None,
-    mapping: Mapping[str, str] | None = None,
+    float_model: ModelSource, quantized_model: ModelSource, options: CollectOptions, *roles: Role
 ) -> tuple[Models, dict[Role, Dataset]]:
-    """Open two models, whatever their framework, and the data that they are given.
+    """Open two models, whatever their framework, and the data that they are given, or those of some roles.
 
     Raises:
         DataError: A data set does not fit the models.
         ModelError: A model cannot be read, or the two do not belong together.
     """
     (float_model, quantized_model), notices = models_of(float_model, quantized_model)
-    data = GivenData(given, preprocessing, labels, mapping or {})
+    given = {role: source for role, source in options.sources.items() if not roles or role in roles}
+    data = GivenData(given, options.preprocessing, options.labels, options.mapping or {})
     models, datasets = front_end_of_pair(float_model, quantized_model).open(float_model, quantized_model, data)
     models.float_graph.notices.extend(notices)
     return models, datasets
@@ -213,3 +205,146 @@ def _default_metric(dataset: Dataset) -> str | None:
         )
     are_classes = (labels.ndim == 1 and labels.dtype.kind in "iu") or is_one_hot(labels)
     return "top1" if are_classes else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgedMeasurement(Measurement):
+    """A measurement with the rules that judge it; ``announce`` is called with a line on what takes long."""
+
+    base: RuleBase
+    announce: Announce = no_announcement
+
+
+def open_measurement(
+    float_model: ModelSource,
+    quantized_model: ModelSource,
+    options: CollectOptions,
+    base: RuleBase,
+    *,
+    progress: Progress = no_progress,
+    announce: Announce = no_announcement,
+) -> JudgedMeasurement:
+    """Both models, their data and what was computed elsewhere, opened as the options say."""
+    models, datasets = open_pair(float_model, quantized_model, options)
+    with models.as_deployed():
+        metric = open_metric(options, datasets.values(), models, options.threads)
+    extras = open_references(models, datasets, options, metric)
+    if options.device is not None:
+        models.run_on(options.device)
+    return JudgedMeasurement(
+        models=models,
+        datasets=datasets,
+        metric=metric,
+        options=heed_memory(models, datasets, measuring_options(options), options.memory),
+        extras=extras,
+        base=base,
+        progress=progress,
+        announce=announce,
+    )
+
+
+def measuring_options(options: CollectOptions) -> Options:
+    """How both models are measured, as the options of a command say."""
+    return Options(
+        samples=options.samples,
+        batch_size=options.batch_size,
+        threads=threads_to_use(options.threads),
+        seed=options.seed,
+        mode=options.mode,
+        thumbnails=options.thumbnails,
+        step_error=options.step_error,
+    )
+
+
+def open_references(
+    models: Models,
+    datasets: Mapping[Role, Dataset],
+    options: CollectOptions,
+    metric: Metric | None,
+) -> Extras:
+    """What was computed elsewhere: stages and outputs, opened, and the metric that is expected."""
+    outputs = _open_outputs(models, datasets, options)
+    name = metric.name if metric is not None else None
+    given = options.stages
+    stages = list(given.items() if isinstance(given, Mapping) else given)
+    return Extras(
+        outputs,
+        stages=open_stages(stages, models, lambda path: front_end_of(path).open_network(path)) if stages else (),
+        expected_float_metric=_expected_metric("float", options.expected_float_metric, name, datasets.values()),
+        expected_quantized_metric=_expected_metric(
+            "quantized", options.expected_quantized_metric, name, datasets.values()
+        ),
+        device=options.device,
+    )
+
+
+def _open_outputs(models: Models, datasets: Mapping[Role, Dataset], options: CollectOptions) -> dict[str, References]:
+    """Outputs that were computed elsewhere, opened."""
+    sources = {"reference": options.reference_outputs, "device": options.device_outputs}
+    given = {kind: source for kind, source in sources.items() if source is not None}
+    validation = datasets.get("validation")
+    if not given:
+        return {}
+    if validation is None:
+        raise DataError(
+            "outputs were given without the inputs that they belong to",
+            where=", ".join(OUTPUT_OPTIONS[kind] for kind in given),
+            help="pass these inputs with --validation",
+        )
+    return {kind: References(s, kind, models, validation.samples, options.samples) for kind, s in given.items()}
+
+
+def open_device_tensors(measurement: Measurement, references: ReferenceOptions) -> CompareDump | None:
+    """Tensors of the device, found in the quantized model; None where none were given."""
+    if references.device_tensors is None:
+        if references.device_names is not None:
+            raise DataError(
+                "names of tensors were given without the tensors",
+                where=NAMES_OPTION,
+                help=f"pass the tensors with {DUMP_OPTION}",
+            )
+        return None
+    if "validation" not in measurement.datasets:
+        raise DataError(
+            "tensors of the device were given without the inputs that they belong to",
+            where=DUMP_OPTION,
+            help="pass these inputs with --validation",
+        )
+    device = extension_for(DEVICE_TENSORS, references.device_tensors, DUMP_OPTION)
+    return device.open(references.device_tensors, references.device_names, measurement.models)
+
+
+def with_device_tensors(case: Case, measurement: Measurement, compare: CompareDump) -> Case:
+    """The case with what the device computes otherwise than the quantized model here."""
+    options = measurement.options
+    record, notices = compare(
+        measurement.models,
+        case,
+        measurement.datasets["validation"],
+        limit=options.samples,
+        threads=options.threads,
+    )
+    return with_notice(case.with_record(device=record), *notices)
+
+
+def _expected_metric(
+    model: Literal["float", "quantized"], value: float | None, metric: str | None, datasets: Iterable[Dataset]
+) -> float | None:
+    """The metric that the user expects of a model, shares as a share."""
+    if value is None:
+        return None
+    where = f"--expected-{model}-metric {value:g}"
+    if metric is None or not any(dataset.labelled for dataset in datasets):
+        raise DataError(
+            f"the expected {model} metric cannot be compared: none is measured",
+            where=where,
+            help="pass --labels (or labels in the .npz of --validation) and --metric",
+        )
+    share = value / 100 if is_share(metric) and value > 1 else value
+    if not math.isfinite(value) or (is_share(metric) and not 0 <= share <= 1):
+        raise DataError(
+            f"the expected {model} metric is not a valid {metric}",
+            where=where,
+            help="give a share such as 0.76, or percent such as 76.1",
+        )
+    return share

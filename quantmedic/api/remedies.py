@@ -8,13 +8,11 @@ from pathlib import Path
 import numpy as np
 
 from quantmedic.api.cases import with_notice
-from quantmedic.api.inspection import inspect
-from quantmedic.api.judging import judge
+from quantmedic.api.judging import inspect, judge
+from quantmedic.api.opening import JudgedMeasurement
 from quantmedic.api.options import ModelSource
 from quantmedic.api.rulebase import load_rulebase
-from quantmedic.collectors.data.progress import Announce, no_announcement
 from quantmedic.collectors.front_ends import front_end_of
-from quantmedic.collectors.measure.measurement import Measurement
 from quantmedic.collectors.measure.models import Edited
 from quantmedic.collectors.measure.simulation import Simulation
 from quantmedic.engine.case.facts import CaseFacts
@@ -22,19 +20,10 @@ from quantmedic.engine.case.proof import ProofRecord
 from quantmedic.engine.case.records import Case, RunRecord, SimulationRecord
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.diagnosis.budget_lines import NOTABLE
-from quantmedic.engine.diagnosis.harm import ANEW, OF_WHOLE, as_if_harmed, is_clean, with_assumed
+from quantmedic.engine.diagnosis.harm import as_if_harmed, is_clean, with_assumed
 from quantmedic.engine.diagnosis.inspection import Inspection
-from quantmedic.engine.diagnosis.suspects import (
-    Repair,
-    Repairer,
-    Suspect,
-    find_pairs,
-    general_repairs,
-    settle,
-    simulate,
-    simulate_pairs,
-    suspects_of,
-)
+from quantmedic.engine.diagnosis.repair_runs import ANEW, OF_WHOLE, Simulated
+from quantmedic.engine.diagnosis.suspects import Repair, Repairer, Suspect, general_repairs, suspects_of
 from quantmedic.engine.errors import DataError, OutputError, QuantmedicError
 from quantmedic.engine.formulas.change import Change
 from quantmedic.engine.formulas.derive import derive, derive_with_budget
@@ -58,14 +47,6 @@ from quantmedic.trials.workbench import Subject
 FEW_NOISY, AMONG, NEARLY_ALL = 2, 8, 0.9
 #: Prescriptions that are run where only what leads is tried.
 FIRST_RUNS = 2
-
-
-@dataclass(frozen=True, kw_only=True)
-class JudgedMeasurement(Measurement):
-    """A measurement with the rules that judge it; ``announce`` is called with a line on what takes long."""
-
-    base: RuleBase
-    announce: Announce = no_announcement
 
 
 @dataclass(frozen=True)
@@ -113,13 +94,13 @@ def simulate_remedies(case: Case, measurement: JudgedMeasurement) -> Case:
             # What the budget shows, rules may name.
             facts = derive_with_budget(facts, case, measurement.base)
         suspects = _suspects(case, facts, measurement.base)
-        runs = simulate(suspects, general_repairs(HALVES, case, facts), simulation.record, run, measurement.base)
+        simulated = Simulated(simulation.record.model_copy(update={"runs": probes}), measurement.base)
+        simulated = simulated.run_repairs(suspects, general_repairs(HALVES, case, facts), run)
         if facts.model.harmed:
-            runs = simulate_pairs(suspects, case, facts, runs, run, measurement.base)
+            simulated = simulated.run_pairs(suspects, case, facts, run)
     except QuantmedicError as error:
         return with_notice(case, f"what remedies recover was not simulated: {error.message}")
-    runs = runs.model_copy(update={"runs": {**probes, **runs.runs}})
-    return replace(case, record=case.record.model_copy(update={"simulation": runs}))
+    return case.with_record(simulation=simulated.record)
 
 
 def _few_noisy_samples(record: SimulationRecord, numbers: Sequence[int] | None) -> list[str]:
@@ -174,7 +155,7 @@ def _with_budget(
         progress=lambda done, total: measurement.progress("loss budget", done, total),
         brief=_is_brief(facts, measurement.base),
     )
-    case = replace(case, record=case.record.model_copy(update={"loss_budget": budget}))
+    case = case.with_record(loss_budget=budget)
     return with_notice(case, *notices[known:])
 
 
@@ -203,12 +184,11 @@ def prove_remedies(
     Raises:
         ElsewhereError: One of them cannot work.
     """
-    base = measurement.base
-    opened = inspect(case, base)
+    opened = inspect(case, measurement.base)
     facts = opened.facts
     if not facts.model.harmed and first and case.record.loss_budget is None and case.record.simulation is None:
         return Proof(case)
-    judged = judge(opened, base, toolchain=toolchain)
+    judged = judge(opened, toolchain=toolchain)
     if first and not facts.model.harmed and judged.verdict != "undecided":
         return Proof(case)
     if not facts.model.harmed and judged.verdict not in ("degraded", "undecided"):
@@ -217,7 +197,7 @@ def prove_remedies(
         return Proof(with_notice(case, f"no remedy was tried: {why}"))
     if judged.undecided is not None and judged.undecided.doubt is not None:
         return Proof(with_notice(case, f"no remedy was tried: {judged.undecided.doubt}"))
-    suspects, pair = _to_try(opened, judged, base)
+    suspects, pair = _to_try(opened, judged)
     try:
         copies = measurement.models.editable()
         workshop, reason = _open_workshop(measurement, judged)
@@ -229,7 +209,7 @@ def prove_remedies(
             suspects,
             allowance=allowance,
             progress=measurement.progress,
-            execute=_execution_of(opened, workshop, base, toolchain, first) if workshop is not None else None,
+            execute=_execution_of(opened, workshop, toolchain, first) if workshop is not None else None,
             first=first,
             pair=pair,
             everywhere=_healing_everywhere(judged),
@@ -243,17 +223,18 @@ def prove_remedies(
         reason = "; ".join([error.message, *error.where, *([error.help] if error.help else [])])
         return Proof(with_notice(case, f"no remedy was tried: {reason}"))
     record = proven.record if reason is None else proven.record.model_copy(update={"unexecuted": reason})
-    return Proof(with_notice(_with_proof(case, record), *copies.notices), proven.fix)
+    return Proof(with_notice(case.with_record(proof=record), *copies.notices), proven.fix)
 
 
-def _to_try(opened: Inspection, judged: Diagnosis, base: RuleBase) -> tuple[list[Suspect], Sequence[Repair]]:
+def _to_try(opened: Inspection, judged: Diagnosis) -> tuple[list[Suspect], Sequence[Repair]]:
     """Suspects of the causes that stand, in their order, and the repairs that are needed together, if some are."""
-    case, facts = opened.case, opened.facts
+    case, facts, base = opened.case, opened.facts, opened.base
     ranked = [cause.cause for cause in judged.causes]
-    found = settle(_suspects(case, facts, base), case.record.simulation, base)
+    simulated = Simulated.faithful(case.record.simulation, base)
+    found = simulated.settle(_suspects(case, facts, base))
     suspects = [suspect for suspect in found if suspect.cause in ranked]
     suspects.sort(key=lambda suspect: ranked.index(suspect.cause))
-    pairs = find_pairs(found, case, facts, case.record.simulation, base)
+    pairs = simulated.find_pairs(found, case, facts)
     named = [remedy.key for remedy in judged.pair.remedies] if judged.pair is not None else []
     return suspects, next((own for _, own in pairs if [repair.key for repair in own] == named), ())
 
@@ -286,19 +267,13 @@ def _open_workshop(measurement: JudgedMeasurement, judged: Diagnosis) -> tuple[W
     return Workshop(base, load_rulebase().for_framework(framework), toolchain, executor), None
 
 
-def _execution_of(
-    opened: Inspection, workshop: Workshop, base: RuleBase, toolchain: str | None, first: bool
-) -> Execute:
+def _execution_of(opened: Inspection, workshop: Workshop, toolchain: str | None, first: bool) -> Execute:
     def execute(trials: Trials, record: ProofRecord) -> Executed:
         # Facts are those of before the trials: these add none.
-        judged = judge(replace(opened, case=_with_proof(opened.case, record)), base, toolchain=toolchain)
+        judged = judge(replace(opened, case=opened.case.with_record(proof=record)), toolchain=toolchain)
         return workshop.execute(trials, judged, FIRST_RUNS if first else None)
 
     return execute
-
-
-def _with_proof(case: Case, record: ProofRecord) -> Case:
-    return replace(case, record=case.record.model_copy(update={"proof": record}))
 
 
 def _suspects(case: Case, facts: CaseFacts, base: RuleBase) -> list[Suspect]:

@@ -1,19 +1,20 @@
 """Two models without data: facts from weights, graph, quantization parameters and options, in seconds."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from quantmedic.api.imports import read_toolchain
-from quantmedic.api.language_models import compare_checkpoints, is_checkpoint_path
+from quantmedic.api.language_models import is_checkpoint_path
 from quantmedic.api.notebooks import Watching, watching
 from quantmedic.api.opening import open_files
 from quantmedic.api.options import ModelSource, ToolchainOptions
 from quantmedic.api.rulebase import load_rulebase
-from quantmedic.collectors.data.progress import Progress, no_progress
+from quantmedic.collectors.extensions import extension_for
+from quantmedic.collectors.measure.checkpoints import CHECKPOINTS
 from quantmedic.collectors.measure.static import case_of_files
 from quantmedic.engine.case.records import STATIC, Case
 from quantmedic.engine.rules.rulebase import RuleBase
+from quantmedic.engine.version import VERSION
 
 
 def collect_static(
@@ -50,28 +51,13 @@ def collect_static(
         DataError: A log cannot be read, or ``core_config`` is not a ``CoreConfig``.
     """
     toolchain = ToolchainOptions(toolchain_logs, mct_log, settings_files, core_config)
-    with watching(progress) as told:
-        return collect_static_pair(float_model, quantized_model, toolchain, rules=rules, threads=threads, progress=told)
-
-
-def collect_static_pair(
-    float_model: ModelSource,
-    quantized_model: ModelSource,
-    toolchain: ToolchainOptions,
-    *,
-    rules: RuleBase | None = None,
-    threads: int | None = None,
-    progress: Progress = no_progress,
-) -> Case:
-    """``collect_static`` with its options as one record; see there."""
     printed = read_toolchain(toolchain, rules or load_rulebase())
     paths = [Path(model) for model in (float_model, quantized_model) if isinstance(model, str | Path)]
-    models = None
-    if len(paths) == 2 and any(map(is_checkpoint_path, paths)):
-        found = compare_checkpoints(paths[0], paths[1], threads, progress)
-        case = replace(found, record=found.record.model_copy(update={"run": {**found.record.run, "mode": STATIC}}))
-    else:
-        progress("static", 0, None)
+    with watching(progress) as told:
+        if len(paths) == 2 and any(map(is_checkpoint_path, paths)):
+            checkpoints = extension_for(CHECKPOINTS, paths[1], str(paths[1]))
+            found = checkpoints.compare(*paths, version=VERSION, threads=threads, progress=told)
+            return printed.added_to(found.with_record(run={**found.record.run, "mode": STATIC}))
+        told("static", 0, None)
         models = open_files(float_model, quantized_model)
-        case = case_of_files(models, threads)
-    return printed.added_to(case, models)
+        return printed.added_to(case_of_files(models, threads), models)

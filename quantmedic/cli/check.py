@@ -6,12 +6,10 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
-from typing import Annotated
 
 import click
 from pydantic import ValidationError
 
-from quantmedic.api.answer import Diagnosis
 from quantmedic.api.cases import CASE_FILE, kept_where_there_is_room, load_case, unfinished_path
 from quantmedic.api.checks import (
     case_baseline,
@@ -23,13 +21,11 @@ from quantmedic.api.checks import (
     write_baseline,
 )
 from quantmedic.api.checks import check as check_case
-from quantmedic.api.inspection import inspect
+from quantmedic.api.judging import Diagnosis, inspect, write_report
 from quantmedic.api.options import MAX_DROP, MIN_SQNR, CollectOptions, Option
-from quantmedic.api.report import write_report
 from quantmedic.api.rulebase import load_manuals
 from quantmedic.cli.groups import Command, declared_group, option
 from quantmedic.cli.options import (
-    CONTEXT,
     DATA,
     RUNNING,
     TOOLCHAIN,
@@ -65,34 +61,25 @@ _STATIC = {"toolchain_logs", "settings_files", "threads"}
 class Limits:
     """Bounds of the command line, which hold beside those of a policy; each None where it was not given."""
 
-    max_drop: Annotated[float | None, MAX_DROP] = None
-    min_agreement: Annotated[
-        float | None,
-        Option(
-            "Least share of samples with the float model's class, such as 0.95.",
-            takes="SHARE",
-            kind="share",
-        ),
-    ] = None
-    min_sqnr_db: Annotated[float | None, MIN_SQNR] = None
-    max_kl: Annotated[
-        float | None,
-        Option(
-            "Most divergence of a language model per token; needs --tokens.",
-            takes="NATS",
-            kind="at least 0.0",
-            daily=True,
-        ),
-    ] = None
-    min_same_top: Annotated[
-        float | None,
-        Option(
-            "Least share of tokens that both predict first, such as 0.9; needs --tokens.",
-            takes="SHARE",
-            kind="share",
-            daily=True,
-        ),
-    ] = None
+    max_drop: float | None = MAX_DROP.field()
+    min_agreement: float | None = Option(
+        "Least share of samples with the float model's class, such as 0.95.",
+        takes="SHARE",
+        kind="share",
+    ).field()
+    min_sqnr_db: float | None = MIN_SQNR.field()
+    max_kl: float | None = Option(
+        "Most divergence of a language model per token; needs --tokens.",
+        takes="NATS",
+        kind="at least 0.0",
+        daily=True,
+    ).field()
+    min_same_top: float | None = Option(
+        "Least share of tokens that both predict first, such as 0.9; needs --tokens.",
+        takes="SHARE",
+        kind="share",
+        daily=True,
+    ).field()
 
     def added_to(self, file: PolicyFile, metric: str | None) -> PolicyFile:
         """A policy with these limits as further budgets.
@@ -127,40 +114,30 @@ class Limits:
 class GateOptions:
     """What is applied to the diagnosis, and how its verdict is used."""
 
-    config: Annotated[
-        Path | None,
-        Option(
-            "Policy, which holds rules and thresholds too. [default: the nearest quantmedic.toml, or pyproject.toml "
-            "with tool.quantmedic]",
-            takes="FILE",
-            daily=True,
-        ),
-    ] = None
-    baseline: Annotated[
-        Path | None,
-        Option("Known findings: baseline or case. [default: the policy's baseline]", takes="FILE", daily=True),
-    ] = None
-    write_baseline: Annotated[
-        Path | None,
-        Option(
-            "Write all findings to FILE, to be known from then on; nothing is judged.",
-            takes="FILE",
-            kind="baseline",
-            daily=True,
-        ),
-    ] = None
-    prune_baseline: Annotated[
-        bool, Option("Remove from the baseline what CASE no longer has, and judge nothing; nothing is added.")
-    ] = False
-    strict: Annotated[bool, Option("Exemptions that cover nothing fail.")] = False
-    warn_only: Annotated[bool, Option("Exit with 0 whatever the verdict; 2 stays 2.", daily=True)] = False
-    today: Annotated[
-        date | None,
-        Option("Day that exemptions are judged by. [default: the clock's]", takes="DATE", kind="day"),
-    ] = None
-    location: Annotated[
-        Path | None, Option("Text file that annotations point at. [default: the policy]", takes="FILE")
-    ] = None
+    config: Path | None = Option(
+        "Policy, which holds rules and thresholds too. [default: the nearest quantmedic.toml, or pyproject.toml "
+        "with tool.quantmedic]",
+        takes="FILE",
+        daily=True,
+    ).field()
+    baseline: Path | None = Option(
+        "Known findings: baseline or case. [default: the policy's baseline]", takes="FILE", daily=True
+    ).field()
+    write_baseline: Path | None = Option(
+        "Write all findings to FILE, to be known from then on; nothing is judged.",
+        takes="FILE",
+        kind="baseline",
+        daily=True,
+    ).field()
+    prune_baseline: bool = Option(
+        "Remove from the baseline what CASE no longer has, and judge nothing; nothing is added."
+    ).field(False)
+    strict: bool = Option("Exemptions that cover nothing fail.").field(False)
+    warn_only: bool = Option("Exit with 0 whatever the verdict; 2 stays 2.", daily=True).field(False)
+    today: date | None = Option(
+        "Day that exemptions are judged by. [default: the clock's]", takes="DATE", kind="day"
+    ).field()
+    location: Path | None = Option("Text file that annotations point at. [default: the policy]", takes="FILE").field()
 
 
 limit_options = declared_group("limits", Limits, "Limits")
@@ -169,7 +146,7 @@ gate_options = declared_group("gate", GateOptions, "Limits")
 measured_options = collect_options.only(*DATA, "tokens", "text_length", *RUNNING, *TOOLCHAIN)
 
 
-@click.command(cls=Command, context_settings=CONTEXT)
+@click.command(cls=Command)
 @click.argument("models", nargs=-1, required=True, metavar="FLOAT QUANT | CASE", type=click.Path(path_type=Path))
 @measured_options
 @resume_option
@@ -293,32 +270,33 @@ def _case(models: Sequence[Path], static: bool, options: CollectOptions, base: R
     if len(models) == 1:
         return load_case(models[0])
     # Slow to import, and a stored case needs neither.
-    from quantmedic.api.static import collect_static_pair
+    from quantmedic.api.static import collect_static
     from quantmedic.cli.measuring import collect_case
 
     float_model, quantized_model = models
     if static:
-        return collect_static_pair(float_model, quantized_model, options, rules=base, threads=options.threads)
+        return collect_static(
+            float_model,
+            quantized_model,
+            rules=base,
+            threads=options.threads,
+            toolchain_logs=options.toolchain_logs,
+            mct_log=options.mct_log,
+            settings_files=options.settings_files,
+            progress=False,
+        )
     return collect_case(float_model, quantized_model, options, base)
 
 
 def _show(diagnosis: Diagnosis, report: ReportOptions, base: RuleBase) -> None:
     """Causes as warnings, and the verdict or one format."""
     print_warnings(diagnosis)
-    match report.printed_format:
-        case "json":
-            print_format(render_json(diagnosis))
-        case "markdown":
-            print_format(_comment(diagnosis))
-        case "metrics":
-            print_format(render_metrics(diagnosis))
-        case "junit":
-            print_format(render_junit(diagnosis))
-        case "sarif":
-            print_format(render_sarif(diagnosis, load_manuals(base)))
-        case _:
-            text = render_check(diagnosis, verbosity=report.verbosity, color=with_color(), ascii_only=ascii_only())
-            print_report(text)
+    if report.printed_format == "text":
+        print_report(render_check(diagnosis, verbosity=report.verbosity, color=with_color(), ascii_only=ascii_only()))
+    elif report.printed_format == "sarif":
+        print_format(render_sarif(diagnosis, load_manuals(base)))
+    else:
+        print_format(_PRINTED[report.printed_format](diagnosis))
 
 
 def _comment(diagnosis: Diagnosis) -> str:
@@ -326,6 +304,10 @@ def _comment(diagnosis: Diagnosis) -> str:
     from quantmedic.reports.machines.comment import render_comment
 
     return render_comment(diagnosis)
+
+
+#: What is printed beside text and SARIF.
+_PRINTED = {"json": render_json, "markdown": _comment, "metrics": render_metrics, "junit": render_junit}
 
 
 def _show_on_github(diagnosis: Diagnosis) -> None:

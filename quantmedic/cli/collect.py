@@ -4,23 +4,16 @@ from pathlib import Path
 
 import click
 
-from quantmedic.api.cases import CASE_FILE, case_path, kept_where_there_is_room, save_case, unfinished_path
+from quantmedic.api.cases import case_path, kept_where_there_is_room, save_case, unfinished_path
+from quantmedic.api.collect import record_pair
 from quantmedic.api.options import CollectOptions, RuleOptions
-from quantmedic.api.recordings import record_pair
-from quantmedic.api.thresholds import rules_in_force
+from quantmedic.api.rulebase import rules_in_force
 from quantmedic.cli.groups import Command, option
 from quantmedic.cli.measuring import collect_case, keeping_unfinished
-from quantmedic.cli.options import (
-    CONTEXT,
-    PROOF,
-    collect_options,
-    refuse_options,
-    resume_option,
-    rule_options,
-)
+from quantmedic.cli.options import PROOF, case_option, collect_options, refuse_options, resume_option, rule_options
 from quantmedic.cli.streams import print_line
 from quantmedic.cli.terminal import progress_bars, size_text, wrote_text
-from quantmedic.cli.values import OutputCase, OutputFile
+from quantmedic.cli.values import Output
 from quantmedic.engine.output_files import remove_file
 
 #: All that is measured; nothing is proven here.
@@ -29,24 +22,16 @@ measured_options = collect_options.without(*PROOF, "budget", "weights_only")
 _OF_OUTPUTS = {"validation", "samples", "preprocessing", "batch_size", "threads", "timeout", "device"}
 
 
-@click.command(cls=Command, context_settings=CONTEXT)
+@click.command(cls=Command)
 @click.argument("float_model", type=click.Path(path_type=Path), metavar="FLOAT")
 @click.argument("quantized_model", type=click.Path(path_type=Path), metavar="QUANT")
 @measured_options
 @resume_option
 @rule_options.only("folders")
-@option(
-    "--output",
-    "-o",
-    type=OutputCase(),
-    default=CASE_FILE,
-    show_default=True,
-    title="Output",
-    help="Case file, or a folder for it.",
-)
+@case_option
 @option(
     "--outputs-only",
-    type=OutputFile(".npz"),
+    type=Output(".npz"),
     metavar="FILE",
     title="Output",
     help="Write instead what the quantized model computes on this installation; another one compares it with its own "

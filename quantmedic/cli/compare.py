@@ -7,16 +7,15 @@ import click
 from quantmedic.api.comparisons import FORMATS, write_comparison
 from quantmedic.api.comparisons import compare as compare_cases
 from quantmedic.api.options import RuleOptions
-from quantmedic.api.thresholds import rules_in_force
+from quantmedic.api.rulebase import rules_in_force
 from quantmedic.cli.groups import Command
-from quantmedic.cli.options import CONTEXT, PRINTED_FORMATS, ReportOptions, printing_options, rule_options
+from quantmedic.cli.options import PRINTED_FORMATS, ReportOptions, printing_options, rule_options
 from quantmedic.cli.streams import print_line, print_report
 from quantmedic.cli.terminal import ascii_only, with_color, wrote_text
-from quantmedic.reports.files import COMPARISON_TEXTS
-from quantmedic.reports.terminal.compare import render_comparison
+from quantmedic.reports.comparison_formats import COMPARISON_TEXTS, render_comparison
 
 
-@click.command(cls=Command, context_settings=CONTEXT)
+@click.command(cls=Command)
 @click.argument("before", type=click.Path(path_type=Path), metavar="BEFORE")
 @click.argument("after", type=click.Path(path_type=Path), metavar="AFTER")
 @rule_options.only("folders", "thresholds")

@@ -9,7 +9,6 @@ from quantmedic.api.cases import is_case, load_case
 from quantmedic.api.options import CollectOptions, RuleOptions, options_of_failure
 from quantmedic.cli.groups import Command
 from quantmedic.cli.options import (
-    CONTEXT,
     JudgingOptions,
     ReportOptions,
     collect_options,
@@ -22,7 +21,7 @@ from quantmedic.cli.options import (
 from quantmedic.cli.reporting import open_judging, report_case
 
 
-@click.command(cls=Command, context_settings=CONTEXT)
+@click.command(cls=Command)
 @click.argument(
     "models", nargs=-1, required=True, metavar="FLOAT QUANT | FLOAT --log FILE | CASE…", type=click.Path(path_type=Path)
 )
@@ -60,7 +59,7 @@ def diagnose(
         return
     if len(models) > 2:
         raise click.UsageError("give the float model and the quantized one, or cases")
-    from quantmedic.cli.diagnosing import diagnose_failed, diagnose_pair  # slow to import, and a case needs neither
+    from quantmedic.cli.measuring import diagnose_failed, diagnose_pair  # slow to import, and a case needs neither
 
     if len(models) == 1:
         _refuse_without_model(context, models[0], options)

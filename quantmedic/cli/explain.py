@@ -3,24 +3,16 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 import click
 
-from quantmedic.api.authoring import (
-    fact_lines,
-    lint_rules,
-    new_rule,
-    outcome_line,
-    remark_lines,
-    run_examples,
-    summary,
-)
+from quantmedic.api.authoring import fact_lines, lint_rules, new_rule, outcome_line, remark_lines, run_examples, summary
 from quantmedic.api.explain import explanation
 from quantmedic.api.options import Option, RuleOptions
-from quantmedic.api.thresholds import rules_in_force
+from quantmedic.api.rulebase import rules_in_force
 from quantmedic.cli.groups import Command, declared_group
-from quantmedic.cli.options import CONTEXT, rule_options
+from quantmedic.cli.options import rule_options
 from quantmedic.cli.streams import print_format, print_line, print_report
 from quantmedic.cli.terminal import print_markdown, with_color
 from quantmedic.engine.case.fact_base import Scope
@@ -34,34 +26,29 @@ from quantmedic.reports.text import with_page_names
 class AuthoringOptions:
     """What is listed, written or tested in place of a page."""
 
-    listed: Annotated[
-        Literal["rules", "thresholds", "facts"] | None,
-        Option(
-            "List all rules, the thresholds in force, or the facts that a rule may name; CODE narrows these.",
-            "--list",
-            daily=True,
-        ),
-    ] = None
-    new_rule: Annotated[
-        str | None,
-        Option("Write a small rule with examples and its page, ready to be edited.", takes="NAME", daily=True),
-    ] = None
-    test_rules: Annotated[
-        Sequence[Path],
-        Option("Check the rules of this folder, and run their examples; repeat.", takes="FOLDER", daily=True),
-    ] = ()
-    scope: Annotated[
-        Scope | None, Option("What --new-rule ranges over, or --list facts shows. [default: layer, or all]", daily=True)
-    ] = None
-    output: Annotated[
-        Path, Option("Folder of --new-rule. [default: my-rules]", "--output -o", kind="folder", daily=True)
-    ] = Path("my-rules")
+    listed: Literal["rules", "thresholds", "facts"] | None = Option(
+        "List all rules, the thresholds in force, or the facts that a rule may name; CODE narrows these.",
+        "--list",
+        daily=True,
+    ).field()
+    new_rule: str | None = Option(
+        "Write a small rule with examples and its page, ready to be edited.", takes="NAME", daily=True
+    ).field()
+    test_rules: Sequence[Path] = Option(
+        "Check the rules of this folder, and run their examples; repeat.", takes="FOLDER", daily=True
+    ).field(())
+    scope: Scope | None = Option(
+        "What --new-rule ranges over, or --list facts shows. [default: layer, or all]", daily=True
+    ).field()
+    output: Path = Option("Folder of --new-rule. [default: my-rules]", "--output -o", kind="folder", daily=True).field(
+        Path("my-rules")
+    )
 
 
 authoring_options = declared_group("authoring", AuthoringOptions, "Choice")
 
 
-@click.command(cls=Command, context_settings=CONTEXT)
+@click.command(cls=Command)
 @click.argument("words", nargs=-1, metavar="[CODE]")
 @authoring_options
 @rule_options.only("folders", "thresholds")

@@ -10,17 +10,10 @@ from quantmedic.api.fix import Fixed, fix_pair
 from quantmedic.api.language_models import refuse_checkpoints
 from quantmedic.api.options import CollectOptions
 from quantmedic.cli.groups import Command, option
-from quantmedic.cli.options import (
-    CONTEXT,
-    DATA,
-    TOOLCHAIN,
-    JudgingOptions,
-    collect_options,
-    judging_options,
-)
+from quantmedic.cli.options import DATA, TOOLCHAIN, JudgingOptions, collect_options, judging_options
 from quantmedic.cli.streams import print_line
 from quantmedic.cli.terminal import progress_bars
-from quantmedic.cli.values import OutputFile, OutputFolder
+from quantmedic.cli.values import FOLDER, Output
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.reports.terminal.fixed import calibration_lines, fixed_lines
 from quantmedic.reports.text import visible
@@ -36,7 +29,7 @@ def _refuse_checkpoint(context: click.Context, parameter: click.Parameter, model
 measured_options = collect_options.only(*DATA, "threads", "timeout", "device", *TOOLCHAIN, "budget")
 
 
-@click.command(cls=Command, context_settings=CONTEXT)
+@click.command(cls=Command)
 @click.argument("float_model", type=click.Path(path_type=Path), metavar="FLOAT")
 @click.argument(
     "quantized_model",
@@ -50,12 +43,12 @@ measured_options = collect_options.only(*DATA, "threads", "timeout", "device", *
     "-o",
     "--output",
     required=True,
-    type=OutputFile(".onnx", ".tflite", ".xml"),
+    type=Output(".onnx", ".tflite", ".xml"),
     metavar="FILE",
     title="Output",
     help="Where to write the repaired model; nothing is written unless it measures better.",
 )
-@option("--report", type=OutputFolder(), metavar="FOLDER", title="Output", help="Reports before and after.")
+@option("--report", type=FOLDER, metavar="FOLDER", title="Output", help="Reports before and after.")
 @judging_options.only("toolchain")
 def fix(
     float_model: Path,

@@ -16,9 +16,8 @@ import cloup
 from cloup.formatting import HelpSection
 
 from quantmedic.api.options import Option, declared_options
-from quantmedic.cli.lazy import CONTEXT as CONTEXT
 from quantmedic.cli.successors import meant_option, refuse_option
-from quantmedic.cli.values import KINDS, OutputFile
+from quantmedic.cli.values import KINDS, Output
 from quantmedic.engine.errors import OutputError
 
 Value = TypeVar("Value")
@@ -86,7 +85,7 @@ class Command(cloup.Command):
             raise click.NoSuchOption(error.option_name, error.message, near, ctx=ctx) from error
 
     def invoke(self, ctx: click.Context) -> object:
-        outputs = {parameter.name for parameter in self.params if isinstance(parameter.type, OutputFile)}
+        outputs = {parameter.name for parameter in self.params if isinstance(parameter.type, Output)}
         written = [path for name, path in ctx.params.items() if name in outputs and path is not None]
         read = [value for name, value in ctx.params.items() if name not in outputs]
         for path in written:
@@ -187,9 +186,7 @@ def options_of(kind: type, title: str, *, inherited: bool = True) -> dict[str, D
     """Each option that the fields of a dataclass declare for the command line, by the name of the field."""
     declared = declared_options(kind)
     return {
-        field.name: _option_of(
-            field.name, _last_type(get_args(field.type)[0]), field.default, declared[field.name], title
-        )
+        field.name: _option_of(field.name, _last_type(field.type), field.default, declared[field.name], title)
         for field in fields(kind)
         if field.name in declared and declared[field.name].typed
         if inherited or field.name in kind.__annotations__
@@ -205,7 +202,7 @@ def _last_type(kind: object) -> object:
 
 def _option_of(name: str, kind: object, default: object, declared: Option, title: str) -> Decorator:
     """One option as its field declares it."""
-    flags = declared.flags.split() or [f"--{name.replace('_', '-')}"]
+    flags = declared.typed_as(name)
     if default is True or declared.kind == "switch":
         flags = [f"{flags[0]}/--no-{flags[0].removeprefix('--')}"]
     takes = declared.takes or ("N" if kind is int else None)

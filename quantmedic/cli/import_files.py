@@ -5,28 +5,19 @@ from pathlib import Path
 
 import click
 
-from quantmedic.api.cases import CASE_FILE, case_path, save_case
+from quantmedic.api.cases import case_path, save_case
 from quantmedic.api.imports import import_files
-from quantmedic.cli.groups import Command, option
-from quantmedic.cli.options import CONTEXT
+from quantmedic.cli.groups import Command
+from quantmedic.cli.options import case_option
 from quantmedic.cli.streams import print_line, print_report
 from quantmedic.cli.terminal import ascii_only, size_text
-from quantmedic.cli.values import OutputCase
 from quantmedic.reports.terminal.imported import import_lines
 from quantmedic.reports.terminal.lines import terminal_text
 
 
-@click.command("import", cls=Command, context_settings=CONTEXT)
+@click.command("import", cls=Command)
 @click.argument("files", nargs=-1, required=True, metavar="FILE…", type=click.Path(path_type=Path))
-@option(
-    "--output",
-    "-o",
-    type=OutputCase(),
-    default=CASE_FILE,
-    show_default=True,
-    title="Output",
-    help="Case file, or a folder for it.",
-)
+@case_option
 def import_(files: Sequence[Path], output: Path) -> None:
     """Read what a toolchain left behind: settings, logs, calibration tables, encodings, tables of a debugger.
 

@@ -10,12 +10,12 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import NoReturn
+from importlib import import_module
+from typing import NamedTuple, NoReturn
 
 import click
-from click.shell_completion import ShellComplete, get_completion_class, shell_complete
+from click.shell_completion import CompletionItem, ShellComplete, get_completion_class, shell_complete
 
-from quantmedic.cli.lazy import CONTEXT, LazyCommand, LazyGroup
 from quantmedic.cli.streams import guarded_streams, open_closed_descriptors, print_format, print_line
 from quantmedic.cli.successors import refuse_command
 from quantmedic.cli.terminal import (
@@ -28,8 +28,16 @@ from quantmedic.cli.terminal import (
 from quantmedic.collectors.data.messages import error_text
 from quantmedic.engine.errors import QuantmedicError
 
+
+class LazyCommand(NamedTuple):
+    """Where a command is defined, as ``module:function``, and its line in the help of the group."""
+
+    place: str
+    help: str
+
+
 COMMANDS = {
-    "demo": LazyCommand("quantmedic.cli.diagnosing:demo", "Diagnose an embedded network with a calibration mistake."),
+    "demo": LazyCommand("quantmedic.cli.measuring:demo", "Diagnose an embedded network with a calibration mistake."),
     "diagnose": LazyCommand("quantmedic.cli.diagnose:diagnose", "Measure two models, judge causes, write a report."),
     "fix": LazyCommand("quantmedic.cli.fix:fix", "Carry out the prescription; write the model if it is better."),
     "check": LazyCommand("quantmedic.cli.check:check", "Apply limits or a policy: fail where the model got worse."),
@@ -52,8 +60,30 @@ class Unexpected(Exception):
     """An error that click would take for the end of its input or of its output, with a code of its own."""
 
 
-class Commands(LazyGroup):
-    """All commands; what they raise reaches `main`."""
+class Commands(click.Group):
+    """All commands; what they raise reaches `main`.
+
+    The module of one is imported when it is called: ``--help`` stays cheap.
+    """
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, function = COMMANDS[cmd_name].place.partition(":")
+        command = getattr(import_module(module), function)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, command.help) for name, command in COMMANDS.items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        own = [CompletionItem(name, help=each.help) for name, each in COMMANDS.items() if name.startswith(incomplete)]
+        return [*own, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -61,8 +91,8 @@ class Commands(LazyGroup):
         try:
             return super().resolve_command(ctx, args)
         except click.exceptions.NoSuchCommand as error:
-            refuse_command(args[0], [*self.table])
-            raise click.exceptions.NoSuchCommand(args[0], possibilities=self.table, ctx=ctx) from error
+            refuse_command(args[0], [*COMMANDS])
+            raise click.exceptions.NoSuchCommand(args[0], possibilities=COMMANDS, ctx=ctx) from error
 
     def invoke(self, ctx: click.Context) -> object:
         try:
@@ -80,7 +110,7 @@ def print_completion(context: click.Context, _: click.Parameter, shell: str | No
         context.exit()
 
 
-@click.group(cls=Commands, table=COMMANDS, context_settings=CONTEXT)
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="quantmedic", message="%(prog)s %(version)s")
 @click.option(
     "--completion",

@@ -3,14 +3,15 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import click
+from click.types import FuncParamType
 
+from quantmedic.api.cases import CASE_FILE
 from quantmedic.api.options import (
     SUSPECT,
     TAKEN,
-    CheckpointOptions,
     CollectOptions,
     DataOptions,
     MeasuringOptions,
@@ -19,13 +20,11 @@ from quantmedic.api.options import (
     ReferenceOptions,
     RuleOptions,
     SearchOptions,
-    SpreadOptions,
     TextOptions,
     ToolchainOptions,
 )
-from quantmedic.cli.groups import CONTEXT as CONTEXT
 from quantmedic.cli.groups import Decorator, OptionGroup, declared_group, option, options_of
-from quantmedic.cli.values import OutputFolder, Seconds
+from quantmedic.cli.values import CASE, FOLDER, seconds
 from quantmedic.collectors.data.preprocessing import parse_preprocessing
 
 if TYPE_CHECKING:
@@ -79,7 +78,7 @@ def _split_logs(logs: Sequence[Path]) -> dict[str, Any]:
 #: In Python, ``prove`` is the time.
 _BUDGET = option(
     "--budget",
-    type=Seconds(),
+    type=FuncParamType(seconds),
     metavar="TIME",
     title="Proof",
     help="Time for --prove, which it implies, such as 90s or 5m. Without, every machine tries as much.",
@@ -93,7 +92,7 @@ _MEASURED: dict[str, Decorator] = {
     **options_of(ToolchainOptions, "Known from elsewhere"),
     **options_of(ProofOptions, "Proof"),
     "budget": _BUDGET,
-    **options_of(SpreadOptions, "Measuring"),
+    "cluster": options_of(CollectOptions, "Measuring", inherited=False)["cluster"],
 }
 #: All options of a measurement.
 collect_options = OptionGroup("options", lambda **parsed: CollectOptions(**_measurement_of(**parsed)), _MEASURED)
@@ -101,7 +100,17 @@ collect_options = OptionGroup("options", lambda **parsed: CollectOptions(**_meas
 DATA, TOOLCHAIN, PROOF = (tuple(options_of(kind, "")) for kind in (DataOptions, ToolchainOptions, ProofOptions))
 #: How two models are run by commands that need no more of it.
 RUNNING = ("threads", "timeout", "memory", "device")
-resume_option = options_of(CheckpointOptions, "Output")["resume"]
+#: Where a command writes a case.
+case_option = option(
+    "--output",
+    "-o",
+    type=CASE,
+    default=CASE_FILE,
+    show_default=True,
+    title="Output",
+    help="Case file, or a folder for it.",
+)
+resume_option = options_of(CollectOptions, "Output", inherited=False)["resume"]
 rule_options = declared_group("rules", RuleOptions, "Judging")
 
 
@@ -109,13 +118,11 @@ rule_options = declared_group("rules", RuleOptions, "Judging")
 class ReportOptions:
     """Where a report is written, in which formats, and how much of it is printed."""
 
-    output: Annotated[
-        Path | None, Option("Folder for the report's files.", "--output -o", kind="folder", daily=True)
-    ] = None
-    formats: Annotated[Sequence[str], Option("Formats of the report; repeat.", "--format", daily=True)] = ()
-    quiet: Annotated[bool, Option("Print the verdict only.", "--quiet -q", daily=True)] = False
-    verbose: Annotated[bool, Option("Print all layers and findings.", daily=True)] = False
-    open_page: Annotated[bool, Option("Open the page in the browser.", "--open", daily=True)] = False
+    output: Path | None = Option("Folder for the report's files.", "--output -o", kind="folder", daily=True).field()
+    formats: Sequence[str] = Option("Formats of the report; repeat.", "--format", daily=True).field(())
+    quiet: bool = Option("Print the verdict only.", "--quiet -q", daily=True).field(False)
+    verbose: bool = Option("Print all layers and findings.", daily=True).field(False)
+    open_page: bool = Option("Open the page in the browser.", "--open", daily=True).field(False)
 
     @property
     def verbosity(self) -> "Verbosity":
@@ -152,7 +159,7 @@ report_options = _report_options.replacing(
     output=option(
         "--output",
         "-o",
-        type=OutputFolder(),
+        type=FOLDER,
         default="report",
         show_default=True,
         title="Output",
@@ -172,25 +179,19 @@ def printing_options(formats: Sequence[str], default: str = "text") -> OptionGro
 class JudgingOptions:
     """What a diagnosis takes into account beside the case and the rules."""
 
-    previous: Annotated[
-        Path | None,
-        Option(
-            "Case, or folder of a report, from before a remedy was applied; says what it brought, and ranks down what "
-            "was in vain.",
-            takes="CASE",
-            daily=True,
-        ),
-    ] = None
-    toolchain: Annotated[
-        str | None,
-        Option(
-            "Toolchain of the prescription, such as ort, mct or litert; also tflite, inc, nncf, fx, pt2e, torchao, "
-            "aimet, modelopt, horizon, llm-compressor, gptqmodel, autoawq, bitsandbytes, llama.cpp. [default: what the "
-            "model carries marks of]",
-            takes="NAME",
-            daily=True,
-        ),
-    ] = None
+    previous: Path | None = Option(
+        "Case, or folder of a report, from before a remedy was applied; says what it brought, and ranks down what "
+        "was in vain.",
+        takes="CASE",
+        daily=True,
+    ).field()
+    toolchain: str | None = Option(
+        "Toolchain of the prescription, such as ort, mct or litert; also tflite, inc, nncf, fx, pt2e, torchao, "
+        "aimet, modelopt, horizon, llm-compressor, gptqmodel, autoawq, bitsandbytes, llama.cpp. [default: what the "
+        "model carries marks of]",
+        takes="NAME",
+        daily=True,
+    ).field()
 
 
 judging_options = declared_group("judging", JudgingOptions, "Judging")
@@ -209,7 +210,7 @@ def _threshold_of(texts: Sequence[str]) -> float | None:
     """The threshold of suspicion; a number alone is that, too."""
     if not texts:
         return None
-    from quantmedic.api.thresholds import rules_in_force  # loads the rules, which other commands load later
+    from quantmedic.api.rulebase import rules_in_force  # loads the rules, which other commands load later
 
     settings = [text if "=" in text or Path(text).exists() else f"{SUSPECT}={_number(text)}" for text in texts]
     return rules_in_force(RuleOptions(thresholds=settings)).thresholds[SUSPECT].value

@@ -7,11 +7,9 @@ from typing import NamedTuple
 import click
 
 from quantmedic.api.cases import load_case
-from quantmedic.api.inspection import inspect
-from quantmedic.api.judging import check_toolchain, judge
+from quantmedic.api.judging import check_toolchain, inspect, judge, write_report
 from quantmedic.api.options import RuleOptions
-from quantmedic.api.report import write_report
-from quantmedic.api.thresholds import rules_in_force
+from quantmedic.api.rulebase import rules_in_force
 from quantmedic.cli.options import DEFAULT_FORMATS, JudgingOptions, ReportOptions
 from quantmedic.cli.streams import print_line, print_report
 from quantmedic.cli.terminal import ascii_only, columns, interrupted_status, show_page, with_color, wrote_text
@@ -47,7 +45,7 @@ def report_case(case: Case, judging: Judging, report: ReportOptions) -> Diagnosi
     """Judge a case, print the diagnosis, write the report."""
     assert report.output is not None
     opened = inspect(case, judging.base)
-    diagnosis = judge(opened, judging.base, previous=judging.previous, toolchain=judging.toolchain)
+    diagnosis = judge(opened, previous=judging.previous, toolchain=judging.toolchain)
     formats = [*(report.formats or DEFAULT_FORMATS), *(["html"] if report.open_page else [])]
     _print(diagnosis, report)  # first: whatever happens to the files, the verdict is seen
     files = write_report(diagnosis, report.output, formats=formats, rules=judging.base, case=opened)

@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 import click
 
 from quantmedic.api.options import SEARCHES, TAKEN, Option, SearchOptions, What
 from quantmedic.api.search import search_models, write_layers, write_search
 from quantmedic.cli.groups import Command, declared_group
-from quantmedic.cli.options import CONTEXT, refuse_options, search_options
+from quantmedic.cli.options import refuse_options, search_options
 from quantmedic.cli.streams import print_line, print_report
 from quantmedic.cli.terminal import ascii_only, interrupted_status, progress_bars, wrote_text
 from quantmedic.cli.values import Kind
@@ -22,20 +22,16 @@ from quantmedic.reports.search_formats import render_search, search_json, search
 class AnswerOptions:
     """Where the answer of a search goes."""
 
-    output: Annotated[
-        Path | None,
-        Option(
-            "Folder for the answer; of sensitivity report by default. debugger: FILE.csv for the table alone.",
-            "--output -o",
-            kind="table or folder",
-            daily=True,
-        ),
-    ] = None
-    formats: Annotated[
-        Sequence[Literal["text", "json", "markdown", "html", "csv", "svg"]],
-        Option("Repeat with --output; text, json or markdown without it is printed.", "--format"),
-    ] = ()
-    verbose: Annotated[bool, Option("Print all layers.")] = False
+    output: Path | None = Option(
+        "Folder for the answer; of sensitivity report by default. debugger: FILE.csv for the table alone.",
+        "--output -o",
+        kind="table or folder",
+        daily=True,
+    ).field()
+    formats: Sequence[Literal["text", "json", "markdown", "html", "csv", "svg"]] = Option(
+        "Repeat with --output; text, json or markdown without it is printed.", "--format"
+    ).field(())
+    verbose: bool = Option("Print all layers.").field(False)
 
     def check(self) -> None:
         """Refuse several formats where only one can be printed, and one that cannot be."""
@@ -50,7 +46,7 @@ _PRINTED = {"json": search_json, "markdown": search_markdown}
 answer_options = declared_group("answer", AnswerOptions, "Output")
 
 
-@click.command(cls=Command, context_settings=CONTEXT)
+@click.command(cls=Command)
 @click.argument("kind", type=Kind(SEARCHES), metavar="KIND")
 @click.argument("models", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FLOAT [QUANT]")
 @search_options

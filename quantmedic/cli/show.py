@@ -4,20 +4,18 @@ import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 import click
 
-from quantmedic.api.cases import case_path, load_case, save_case
-from quantmedic.api.inspection import inspect
-from quantmedic.api.judging import judge
+from quantmedic.api.cases import case_path, save_case
+from quantmedic.api.judging import inspect, judge
 from quantmedic.api.options import Option, RuleOptions
-from quantmedic.api.thresholds import rules_in_force
+from quantmedic.api.rulebase import rules_in_force
 from quantmedic.cli.groups import Command, declared_group, option
-from quantmedic.cli.options import CONTEXT, rule_options
+from quantmedic.cli.options import rule_options
 from quantmedic.cli.streams import print_format, print_line, print_report
 from quantmedic.cli.terminal import ascii_only, size_text
-from quantmedic.cli.values import OutputCase
+from quantmedic.cli.values import CASE
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.errors import DataError, OutputError
 from quantmedic.engine.output_files import write_file
@@ -25,8 +23,8 @@ from quantmedic.reports.machines.spreadsheets import budget_csv, selection_csv
 from quantmedic.reports.sections.budget_box import budget_box
 from quantmedic.reports.sections.selection import select_layers
 from quantmedic.reports.terminal import show as tables
-from quantmedic.reports.terminal.lines import WIDTH, plain, terminal_text
-from quantmedic.reports.terminal.summary import budget_lines
+from quantmedic.reports.terminal.block_lines import section_lines
+from quantmedic.reports.terminal.lines import WIDTH, terminal_text
 from quantmedic.reports.text import count
 
 
@@ -34,28 +32,21 @@ from quantmedic.reports.text import count
 class TableOptions:
     """Which layers and columns are shown, and in which order."""
 
-    table: Annotated[
-        str | None,
-        Option(
-            "Layers by activations, weights, errors, quantizers or all; data-sets side by side; or the loss-budget. "
-            "[default: the main facts]",
-            takes="NAME",
-            daily=True,
-        ),
-    ] = None
-    columns: Annotated[
-        str | None,
-        Option("These columns instead: facts, or their ends where these are clear.", takes="KEY,…", daily=True),
-    ] = None
-    sort: Annotated[
-        str | None,
-        Option("Order of the layers. [default: that of the table]", takes="KEY[:desc]", daily=True),
-    ] = None
-    text: Annotated[str, Option("Layers whose name, operator or findings have it.", "--filter", "TEXT", daily=True)] = (
-        ""
-    )
-    flagged: Annotated[bool, Option("Only layers that are degraded or have findings.", daily=True)] = False
-    limit: Annotated[int, Option("At most this many layers.", daily=True)] = 50
+    table: str | None = Option(
+        "Layers by activations, weights, errors, quantizers or all; data-sets side by side; or the loss-budget. "
+        "[default: the main facts]",
+        takes="NAME",
+        daily=True,
+    ).field()
+    columns: str | None = Option(
+        "These columns instead: facts, or their ends where these are clear.", takes="KEY,…", daily=True
+    ).field()
+    sort: str | None = Option(
+        "Order of the layers. [default: that of the table]", takes="KEY[:desc]", daily=True
+    ).field()
+    text: str = Option("Layers whose name, operator or findings have it.", "--filter", "TEXT", daily=True).field("")
+    flagged: bool = Option("Only layers that are degraded or have findings.", daily=True).field(False)
+    limit: int = Option("At most this many layers.", daily=True).field(50)
 
     @property
     def keys(self) -> list[str]:
@@ -66,7 +57,7 @@ class TableOptions:
 table_options = declared_group("choice", TableOptions, "Choice")
 
 
-@click.command(cls=Command, context_settings=CONTEXT)
+@click.command(cls=Command)
 @click.argument("case", required=False, type=click.Path(path_type=Path), metavar="CASE")
 @table_options
 @option(
@@ -81,7 +72,7 @@ table_options = declared_group("choice", TableOptions, "Choice")
 )
 @option(
     "--anonymous",
-    type=OutputCase(),
+    type=CASE,
     metavar="FILE",
     title="Output",
     help="Write CASE to FILE without names, paths, texts and pictures, for others to diagnose; what it may still tell: "
@@ -122,9 +113,9 @@ def show(
     data_sets, loss_budget = (choice.table == name for name in ("data-sets", "loss-budget"))
     if csv_file is not None and (layer is not None or data_sets):
         raise click.UsageError("--csv writes the table of layers, or the budget; not one layer, nor the data sets")
-    inspection = inspect(load_case(case), rules_in_force(rules))
+    inspection = inspect(case, rules_in_force(rules))
     if loss_budget:
-        _show_budget(judge(inspection, inspection.base), csv_file)
+        _show_budget(judge(inspection), csv_file)
         return
     if layer is not None or data_sets:
         plain_text = ascii_only()
@@ -178,7 +169,7 @@ def _show_budget(diagnosis: Diagnosis, csv_file: str | None) -> None:
     if csv_file is not None:
         _write_csv(budget_csv(diagnosis.loss_budget), csv_file, count(len(diagnosis.loss_budget.lines), "line"))
         return
-    print_report(terminal_text(budget_lines(box, plain), ascii_only=ascii_only()))
+    print_report(terminal_text(section_lines(box.section), ascii_only=ascii_only()))
 
 
 def _write_csv(text: str, target: str, rows: str) -> None:

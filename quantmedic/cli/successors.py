@@ -81,7 +81,7 @@ def refuse_option(command: str, typed: str) -> None:
     Raises:
         QuantmedicError: There is one.
     """
-    from quantmedic.api.parameters import NAMES  # the list of commands needs it not
+    from quantmedic.api.keywords import NAMES  # the list of commands needs it not
 
     judged = "; quantmedic check judges the report" if command == "check" else ""
     others = f"quantmedic diagnose takes it{judged}" if typed[2:] in NAMES else None

@@ -2,12 +2,12 @@
 
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from quantmedic.cluster.answers import describe_worker, sees_file, wrong_versions
+from quantmedic.cluster.units import describe_worker, sees_file, wrong_versions
 from quantmedic.collectors.measure.host import available_threads
 from quantmedic.engine.errors import DataError
 from quantmedic.engine.json_text import read_json
@@ -41,17 +41,15 @@ def connect(where: object) -> "Iterator[Client]":
         QuantmedicError: A worker has another version of what figures depend on.
     """
     distributed = _import_distributed()
-    if isinstance(where, distributed.Client):
-        require_equal_workers(where)
-        yield where
-        return
     text = str(where)
-    if text.partition(":")[0] == "local":
-        with _local_cluster(distributed, text) as cluster, distributed.Client(cluster) as client:
-            require_equal_workers(client)
-            yield client
-        return
-    with _open_client(distributed, text) as client:
+    with ExitStack() as stack:
+        if isinstance(where, distributed.Client):
+            client = where
+        elif text.partition(":")[0] == "local":
+            cluster = stack.enter_context(_local_cluster(distributed, text))
+            client = stack.enter_context(distributed.Client(cluster))
+        else:
+            client = stack.enter_context(_open_client(distributed, text))
         require_equal_workers(client)
         yield client
 

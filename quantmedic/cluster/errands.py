@@ -11,12 +11,11 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
-from quantmedic.api.collect import open_measurement
-from quantmedic.api.layer_searches import open_experiment, open_fallback
+from quantmedic.api.opening import open_measurement
 from quantmedic.api.options import SearchOptions
 from quantmedic.api.rulebase import load_rulebase
-from quantmedic.cluster.answers import StoredCase, load_stored, store_case
-from quantmedic.cluster.jobs import Job
+from quantmedic.api.search import open_experiment, open_fallback
+from quantmedic.cluster.units import Job, StoredCase, load_stored, store_case
 from quantmedic.collectors.extensions import extension_for
 from quantmedic.collectors.measure.checkpoints import CHECKPOINTS, CompareTensors, Found
 from quantmedic.collectors.measure.collect_pair import Run

@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from quantmedic.api.options import CollectOptions, ModelSource
-from quantmedic.cluster.answers import store_case
 from quantmedic.cluster.connection import connect, shared_folder
-from quantmedic.cluster.jobs import Job, Trial, describe_job
 from quantmedic.cluster.searches import simulate_units
-from quantmedic.cluster.units import answer_of, submit
+from quantmedic.cluster.units import Job, Trial, answer_of, describe_job, store_case, submit
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.diagnosis.smallest_set import Units
 from quantmedic.engine.errors import QuantmedicError

@@ -1,19 +1,21 @@
-"""Searches whose runs are made by workers: runs of ``sensitivity``, and evaluations of a set of layers in float."""
+"""Searches, and comparisons of checkpoints, whose runs are made by workers."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from quantmedic.api.options import ModelSource, SearchOptions
+from quantmedic.api.options import CollectOptions, ModelSource, SearchOptions
 from quantmedic.cluster.connection import connect
-from quantmedic.cluster.jobs import describe_job
-from quantmedic.cluster.units import run_units
+from quantmedic.cluster.units import describe_job, run_units
+from quantmedic.collectors.measure.checkpoints import Found
 from quantmedic.engine.contract.searches import Mode, Outcome, SensitivityRecord
 from quantmedic.engine.diagnosis.smallest_set import Units
 from quantmedic.trials.layer_search import Float32, SimulateElsewhere
 
 if TYPE_CHECKING:
     from distributed import Client
+
 
 #: Batches that a unit of work simulates: an evaluation has up to 256 of them, of one sample each.
 BATCHES = 16
@@ -85,3 +87,17 @@ def run_on_cluster(
 def _runs_of_unit(runs: int, threads: int) -> int:
     """As many as leave each thread some units, so that none waits long for the last one."""
     return max(min(runs // (UNITS_OF_THREAD * max(threads, 1)), MOST_RUNS), 1)
+
+
+def compare_on_cluster(
+    float_path: Path, quantized_path: Path, where: object, threads: int | None, groups: Sequence[Sequence[str]]
+) -> Iterator[tuple[int, Found]]:
+    """What comparing groups of tensors finds, by the number of the group, as it comes.
+
+    Raises:
+        DataError: The cluster cannot be reached.
+        QuantmedicError: What a worker could not do.
+    """
+    job = describe_job(float_path, quantized_path, CollectOptions(threads=threads))
+    with connect(where) as client:
+        yield from run_units(client, "compare_layers", [(job, list(names)) for names in groups])

@@ -7,10 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from quantmedic.api.options import CollectOptions, ModelSource
-from quantmedic.cluster.answers import load_stored
 from quantmedic.cluster.connection import connect, shared_folder
-from quantmedic.cluster.jobs import Job, describe_job
-from quantmedic.cluster.units import answer_of, submit
+from quantmedic.cluster.units import Job, answer_of, describe_job, load_stored, submit
 from quantmedic.collectors.data.progress import Progress
 from quantmedic.collectors.measure.slices import Slicing, require_counted
 from quantmedic.engine.case.facts import Role

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from quantmedic.api.thresholds import translate
+from quantmedic.api.rulebase import translate
 from quantmedic.engine.errors import PolicyError, RuleError
 from quantmedic.engine.gate.policy import Policy, PolicyFile
 from quantmedic.engine.input_files import leads_out, require_regular

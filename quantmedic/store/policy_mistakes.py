@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import date
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple, TypeGuard, get_args
+from typing import NamedTuple, get_args
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from quantmedic.collectors.data.functions import FUNCTION
@@ -25,39 +26,25 @@ TABLE = ("tool", "quantmedic")
 EXPLAIN = "quantmedic explain check lists every key"
 #: Mistakes that one error lists.
 MOST_LISTED = 20
-#: What each key of a policy takes, in the words of an error; a key of a list of tables is named without its place.
-WANTED: Mapping[str, str] = {
-    "check": "a table, under [check]",
-    "check.fail_on": 'a table such as {severity = "high"}',
-    "check.fail_on.severity": '"high", "medium", "low", "info" or "never"',
-    "check.fail_on.rules": 'a list of rules such as ["S003"]',
-    "check.fail_on.known": "true or false",
-    "check.verdicts": 'a table such as {insufficient_data = "pass"}',
-    "check.verdicts.insufficient_data": '"fail" or "pass"',
-    "check.verdicts.anomalous": '"fail" or "pass"',
-    "check.verdicts.undecided": '"fail" or "pass"',
-    "check.coverage": "a table such as {min = 0.9}",
-    "check.coverage.min": "a share from 0 to 1",
-    "check.baseline": "the name of a file",
-    "check.budget": "a list of tables, each under [[check.budget]]",
-    "check.budget.metric": 'a name such as "top1"',
-    "check.budget.max_drop": "a number from 0 to 1e12",
-    "check.budget.max": "a number from 0 to 1e12",
-    "check.budget.min": "a number from -1e12 to 1e12",
-    "check.budget.unit": '"points", "percent" or "absolute"',
-    "check.budget.output": "the name of an output",
-    "check.budget.confidence": "a number between 0.5 and 1 such as 0.95",
-    "rules": "a table, under [rules]",
-    "rules.select": 'a list of rules such as ["W", "S003"]',
-    "rules.ignore": 'a list of rules such as ["D012"]',
-    "rules.folders": 'a list of folders such as ["ci/rules"]',
-    "thresholds": "a table of names and numbers, under [thresholds]",
-    "ignore": "a list of tables, each under [[ignore]]",
-    "ignore.rule": 'a rule such as "A004"',
-    "ignore.layers": 'a list of patterns such as ["head/*"]',
-    "ignore.reason": "a text that says why",
-    "ignore.expires": 'a date such as 2026-11-30, or "never"',
-}
+
+
+def _keys_of(table: type[BaseModel], above: str = "") -> Iterator[tuple[str, FieldInfo]]:
+    """Each key of a table and of those in it; a key of a list of tables is named without its place."""
+    for name, field in table.model_fields.items():
+        yield f"{above}{name}", field
+        for part in _parts(field.annotation):
+            if isinstance(part, type) and issubclass(part, BaseModel):
+                yield from _keys_of(part, f"{above}{name}.")
+
+
+def _parts(annotation: object) -> Iterator[object]:
+    yield annotation
+    for part in get_args(annotation):
+        yield from _parts(part)
+
+
+#: All keys of a policy.
+KEYS = dict(_keys_of(Policy))
 
 
 class Mistake(NamedTuple):
@@ -163,25 +150,27 @@ def _mistake_of(found: ErrorDetails) -> Mistake:
     kind, loc, value = found["type"], found["loc"], found["input"]
     if kind == "extra_forbidden":
         return _unknown_key(loc)
-    key, annotation = _field_at(loc)
+    key = _key_at(loc)
     name = _key_name(key)
     if kind == "value_error":
         return Mistake(key, visible(found["msg"].removeprefix("Value error, "), 200))
+    wanted = KEYS[name].description
     if kind == "missing":
-        return Mistake(key, f"{name} is missing: write {WANTED[name]}")
+        return Mistake(key, f"{name} is missing: write {wanted}")
     if isinstance(key[-1], int):
         wanted = "a table" if name in ("check.budget", "ignore") else "text that is not empty"
         near = "; rules are left out by ignore under [rules]" if name == "ignore" else ""
         return Mistake(key, f"each of {name} must be {wanted}, not {_toml_text(value)}{near}")
-    near = suggestion(value, _choices(annotation)) if isinstance(value, str) else ""
-    return Mistake(key, f"{name} must be {WANTED[name]}, not {_toml_text(value)}{near}")
+    choices = [part for part in _parts(KEYS[name].annotation) if isinstance(part, str)]
+    near = suggestion(value, choices) if isinstance(value, str) else ""
+    return Mistake(key, f"{name} must be {wanted}, not {_toml_text(value)}{near}")
 
 
 def _unknown_key(key: Key) -> Mistake:
     *above, last = key
     table, name = _key_name(tuple(above)), str(last)
-    homes = [known.rpartition(".")[0] for known in WANTED if known.rpartition(".")[2] == name]
-    siblings = [known.rpartition(".")[2] for known in WANTED if known.rpartition(".")[0] == table]
+    homes = [known.rpartition(".")[0] for known in KEYS if known.rpartition(".")[2] == name]
+    siblings = [known.rpartition(".")[2] for known in KEYS if known.rpartition(".")[0] == table]
     if key == TABLE[:1]:
         near = f": a {POLICY_NAME} has its tables without [{dotted_name(TABLE)}]"
     elif homes:
@@ -195,36 +184,17 @@ def _header(table: str) -> str:
     """A table as the file writes it."""
     if not table:
         return "the policy"
-    return f"[[{table}]]" if f"[[{table}]]" in WANTED[table] else f"[{table}]"
+    return f"[[{table}]]" if f"[[{table}]]" in (KEYS[table].description or "") else f"[{table}]"
 
 
-def _field_at(loc: Iterable[str | int]) -> tuple[Key, object]:
-    """Key and annotation of the field at a place of pydantic, which goes on into the parts of a union."""
-    model: type[BaseModel] | None = Policy
+def _key_at(loc: Key) -> Key:
+    """The key at a place of pydantic, which goes on into the parts of a union."""
     key: Key = ()
-    annotation: object = Policy
     for part in loc:
-        if isinstance(part, str):
-            if model is None or part not in model.model_fields:
-                break
-            annotation = model.model_fields[part].annotation
-            model = next((each for each in _parts(annotation) if _is_model(each)), None)
+        if isinstance(part, str) and _key_name((*key, part)) not in KEYS:
+            break
         key += (part,)
-    return key, annotation
-
-
-def _parts(annotation: object) -> Iterator[object]:
-    yield annotation
-    for part in get_args(annotation):
-        yield from _parts(part)
-
-
-def _is_model(annotation: object) -> TypeGuard[type[BaseModel]]:
-    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
-
-
-def _choices(annotation: object) -> list[str]:
-    return [part for part in _parts(annotation) if isinstance(part, str)]
+    return key
 
 
 def _is_finite_number(value: object) -> bool:
@@ -240,7 +210,7 @@ def _budget_name(budget: Budget) -> str:
 
 
 def _key_name(key: Key) -> str:
-    """A key as `WANTED` and messages name it: without places in lists."""
+    """A key as `KEYS` and messages name it: without places in lists."""
     return visible(".".join(part for part in key if isinstance(part, str)), 120)
 
 

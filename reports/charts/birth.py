@@ -14,17 +14,24 @@ from quantmedic.engine.case.facts import Role
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.contract.layers import LayerRow
 from quantmedic.engine.decibels import sqnr_of_nmse
-from quantmedic.reports.charts.errors import AXES, LIMITS, Point, drawable, errors_of, is_plottable, limit_text
+from quantmedic.reports.charts.errors import (
+    AXES,
+    LIMITS,
+    ErrorChart,
+    Point,
+    drawable,
+    errors_of,
+    is_plottable,
+    limit_text,
+)
 from quantmedic.reports.charts.frame import (
     HEIGHT,
     LEFT,
     PAD,
     RIGHT,
     TOP,
-    AxisName,
     Look,
     Mark,
-    Plot,
     Scale,
     axis_names,
     height_with_names,
@@ -36,7 +43,7 @@ from quantmedic.reports.charts.frame import (
     ticks,
     upwards,
 )
-from quantmedic.reports.text import NAME_LIMIT, count, decibels, visible
+from quantmedic.reports.text import NAME_LIMIT, count, decibels, first_few, visible
 
 BIRTH_WIDTH, BIRTH_TITLE, BORN_NAMES = 920.0, "Where the error is born", 8
 #: Noise this far below the worst is drawn at the foot.
@@ -74,20 +81,16 @@ class NoiseBar:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BirthChart(Plot):
-    """What each layer adds against the accumulated error: where the error is born, amplified and carried."""
+class BirthChart(ErrorChart):
+    """What each layer adds against the accumulated error: where the error is born, amplified and carried.
+
+    Points are layers where it is born, names those of them that add most.
+    """
 
     template = "birth.svg"
 
-    samples: Annotated[str, "how many layers are of which kind"]
-    axis: Annotated[str, "label of the vertical axis"]
-    limit: Annotated[float | None, "position of the threshold; None where it is infinite or unknown"]
-    limit_text: Annotated[str, "value of the threshold"]
     bar: Annotated[float, "width of a bar"]
     bars: Annotated[tuple[NoiseBar, ...], "noise that layers add"]
-    line: Annotated[str, "points of the accumulated error"]
-    points: Annotated[tuple[Point, ...], "layers where the error is born"]
-    names: Annotated[tuple[AxisName, ...], "names of those that add most"]
 
 
 def origin(row: LayerRow, role: Role) -> Origin | None:
@@ -121,8 +124,7 @@ def degraded_text(rows: Iterable[LayerRow]) -> str:
     """How many layers are over a threshold, and where that begins: what is behind mostly hands the noise on."""
     over = [row for row in rows if row.degraded]
     born = [visible(row.float_name or row.name, NAME_LIMIT) for row in over if row.born]
-    more = f" and {len(born) - 1} more" if len(born) > 1 else ""
-    return f"{len(over)} degraded{f', which begins at {born[0]}{more}' if born else ''}"
+    return f"{len(over)} degraded{f', which begins at {first_few(born, 1)}' if born else ''}"
 
 
 def _kind_text(layers: int, word: Origin) -> str:
@@ -182,9 +184,7 @@ def birth_chart(diagnosis: Diagnosis, role: Role) -> BirthChart:
         words=birth_text(rows, role),
         width=BIRTH_WIDTH,
         height=height_with_names(bottom, (label.text for label in names)),
-        left=left,
         right=right,
-        top=TOP,
         bottom=bottom,
         ticks=place_ticks(marks, scale),
         limit=None if limit is None else scale(limit),

@@ -1,5 +1,5 @@
 """One picture for a cause: two data sets over each other, a distribution in its range, or channels; drawn in
-``templates/cause.svg``.
+``templates/distribution.svg``.
 """
 
 import math
@@ -43,19 +43,16 @@ class Bar:
     width: Annotated[float, "width"]
     height: Annotated[float, "height"]
     flagged: Annotated[bool, "in red: cut off, or hardly seen by the quantizer"]
+    tip: Annotated[str, "shown under the pointer; empty where there are too many"] = ""
 
 
 @dataclass(frozen=True, kw_only=True)
-class CausePicture(Plot):
-    """What is wrong, before any table."""
+class Distribution(Plot):
+    """A distribution, or a figure of each channel, with what it is held against."""
 
-    template = "cause.svg"
+    template = "distribution.svg"
 
-    width: Annotated[float, "width of the drawing"] = WIDTH
     height: Annotated[float, "height of the drawing"] = BOTTOM + FOOT
-    left: Annotated[float, "left end of the plot"] = LEFT
-    right: Annotated[float, "right end of the plot"] = WIDTH - RIGHT
-    top: Annotated[float, "top of the plot"] = TOP
     bottom: Annotated[float, "bottom of the plot"] = BOTTOM
 
     bars: Annotated[tuple[Bar, ...], "what is measured"]
@@ -67,9 +64,9 @@ class CausePicture(Plot):
     upward: Annotated[str, "what the vertical axis shows"]
 
 
-def cause_pictures(diagnosis: Diagnosis, inspection: Inspection) -> dict[str, CausePicture]:
+def cause_pictures(diagnosis: Diagnosis, inspection: Inspection) -> dict[str, Distribution]:
     """Pictures by the code of the cause; without one where nothing was measured that could be drawn."""
-    found: dict[str, CausePicture] = {}
+    found: dict[str, Distribution] = {}
     for cause in diagnosis.causes:
         code = visible(cause.rules[0]) if cause.rules else cause.cause
         picture = _picture_of(cause, code, inspection)
@@ -78,7 +75,7 @@ def cause_pictures(diagnosis: Diagnosis, inspection: Inspection) -> dict[str, Ca
     return found
 
 
-def _picture_of(cause: CauseReport, code: str, inspection: Inspection) -> CausePicture | None:
+def _picture_of(cause: CauseReport, code: str, inspection: Inspection) -> Distribution | None:
     subject = next(iter(cause.subjects), "")
     facts = [row.fact for row in cause.evidence if row.subject == subject]
     if subject in ROLES:
@@ -106,7 +103,7 @@ def _tensor_of(subject: str, place: int | None, inspection: Inspection) -> int |
     return next((index for index in record.operators[place].outputs if index is not None), None)
 
 
-def _two_sets(code: str, inspection: Inspection) -> CausePicture | None:
+def _two_sets(code: str, inspection: Inspection) -> Distribution | None:
     """The inputs of both data sets over each other, in shares of their values."""
     tensors = inspection.case.record.tensors
     index = next((place for place, tensor in enumerate(tensors) if tensor.is_input), None)
@@ -121,7 +118,7 @@ def _two_sets(code: str, inspection: Inspection) -> CausePicture | None:
 
 def _sets_picture(
     code: str, title: str, spreads: tuple[Spread, Spread], reach: tuple[float | None, float | None]
-) -> CausePicture:
+) -> Distribution:
     """Two sets and the range of the quantizer, all of it: one that is too wide shows as that."""
     known = [end for end in reach if end is not None and math.isfinite(end)]
     ends = (min([*(each.start for each in spreads), *known]), max([*(each.stop for each in spreads), *known]))
@@ -133,7 +130,7 @@ def _sets_picture(
     return replace(picture, words=f"{words} Red: what of the bars is cut off.") if cut else picture
 
 
-def _activation(code: str, index: int, inspection: Inspection) -> CausePicture | None:
+def _activation(code: str, index: int, inspection: Inspection) -> Distribution | None:
     """The distribution of an activation, and the range of its quantizer."""
     roles: tuple[Role, ...] = ("validation", "representative")
     found = ((role, _spread(role, index, inspection)) for role in roles)
@@ -144,7 +141,7 @@ def _activation(code: str, index: int, inspection: Inspection) -> CausePicture |
     return _range_picture(code, f"{visible(tensor.float_name or tensor.name, NAME_LIMIT)} · {role}", spread)
 
 
-def _weights(code: str, place: int, facts: Sequence[str], inspection: Inspection) -> CausePicture | None:
+def _weights(code: str, place: int, facts: Sequence[str], inspection: Inspection) -> Distribution | None:
     arrays, weight = inspection.case.weights.get(place), inspection.facts.layers[place].weight
     if arrays is None:
         return None
@@ -163,7 +160,7 @@ def _spread(role: Role, index: int, inspection: Inspection) -> Spread | None:
     return tensor_spreads(case, role, [index], {}).get(index)
 
 
-def _range_picture(code: str, title: str, spread: Spread) -> CausePicture:
+def _range_picture(code: str, title: str, spread: Spread) -> Distribution:
     """A distribution in its range: what is cut off is red."""
     reach = [end for end in (spread.low, spread.high) if end is not None and math.isfinite(end)]
     ends = (min([spread.start, *reach]), max([spread.stop, *reach]))
@@ -172,7 +169,7 @@ def _range_picture(code: str, title: str, spread: Spread) -> CausePicture:
     return _shares_picture(code, title, (spread, None), ends, (spread.low, spread.high), words)
 
 
-def _codes_picture(code: str, title: str, spread: Spread) -> CausePicture:
+def _codes_picture(code: str, title: str, spread: Spread) -> Distribution:
     """Float weights, and the values that the quantized model has instead."""
     if spread.quantized is None:
         return _range_picture(code, title, spread)
@@ -188,7 +185,7 @@ def _shares_picture(
     ends: tuple[float, float],
     reach: tuple[float | None, float | None],
     words: str,
-) -> CausePicture:
+) -> Distribution:
     """Distributions by value, as shares on a logarithmic axis."""
     left, right = LEFT, WIDTH - RIGHT
     low, high = ends
@@ -201,7 +198,7 @@ def _shares_picture(
         return round(BOTTOM - (BOTTOM - TOP) * (math.log10(max(share, LEAST_SHARE)) + decades) / decades, 1)
 
     limits = [end for end in reach if end is not None and math.isfinite(end)]
-    return CausePicture(
+    return Distribution(
         stem=f"cause-picture-{code}",
         title=title,
         ticks=tuple(Tick(y(10.0**-e), "100 %" if e == 0 else percent(10.0**-e, max(e - 2, 0))) for e in (0, 2, 4)),
@@ -254,7 +251,7 @@ def _outline(spread: Spread, x: Callable[[float], float], y: Callable[[float], f
     return "".join([*parts, f"L{x(spread.stop)} {BOTTOM}"])
 
 
-def _channels_picture(code: str, title: str, channels: Channels, scale: float | None) -> CausePicture | None:
+def _channels_picture(code: str, title: str, channels: Channels, scale: float | None) -> Distribution | None:
     """The largest weight of each channel, in order; red are those that one step of a shared grid swallows."""
     sizes = np.maximum(np.abs(channels.low), np.abs(channels.high))
     sizes = np.sort(sizes[sizes > 0])[::-1]
@@ -278,7 +275,7 @@ def _channels_picture(code: str, title: str, channels: Channels, scale: float | 
     ]  # fmt: skip
     every = max(1, math.ceil((high - low) / 4))
     step = f" Dashed: one step of the grid, {number(scale)}; red: channels below half a step become 0." if scale else ""
-    return CausePicture(
+    return Distribution(
         stem=f"cause-picture-{code}",
         title=f"{title}: {number(channels.total)} channels",
         ticks=tuple(Tick(y(10.0**e), f"1e{e}") for e in range(low, high + 1, every)),

@@ -72,7 +72,7 @@ class ErrorChart(Plot):
     limit: Annotated[float | None, "position of the threshold; None where it is infinite or unknown"]
     limit_text: Annotated[str, "value of the threshold"]
     line: Annotated[str, "points of the accumulated error"]
-    local: Annotated[str, "points of the rounding error"]
+    local: Annotated[str, "points of the rounding error; empty where it is not drawn"] = ""
     points: Annotated[tuple[Point, ...], "layers drawn as dots: the flagged, and all where there are few"]
     names: Annotated[tuple[AxisName, ...], "names below the axis"]
 
@@ -140,9 +140,7 @@ def _error_chart(rows: Sequence[LayerRow], metric: Metric, role: Role, limits: M
         note="" if measured else f"not measured on the {role} set",
         width=width,
         height=height_with_names(bottom, (label.text for label in names)),
-        left=left,
         right=right,
-        top=TOP,
         bottom=bottom,
         ticks=place_ticks(marks, scale),
         limit=None if limit is None else scale(limit),
@@ -204,7 +202,7 @@ def _error_axis(rows: Sequence[LayerRow], metric: Metric, role: Role, limit: flo
     values = [value for e in errors if (value := getattr(e, metric)) is not None and math.isfinite(value)]
     values += [limit] if limit is not None else []
     if metric == "mse":
-        return _log_axis([value for value in values if value > 0])
+        return log_axis([value for value in values if value > 0])
     low, high = min(values, default=0.0), max(values, default=1.0)
     pad = PAD * (high - low) or 0.5
     best = min(high + pad, 1.0) if metric == "cosine" else high + pad
@@ -212,10 +210,11 @@ def _error_axis(rows: Sequence[LayerRow], metric: Metric, role: Role, limit: flo
     return upwards(worst, best), ticks(worst, best)
 
 
-def _log_axis(values: Sequence[float]) -> tuple[Scale, list[Mark]]:
+def log_axis(values: Sequence[float], *, below: bool = False) -> tuple[Scale, list[Mark]]:
+    """Map from values to positions on a logarithmic axis, worse up, and its marks; ``below``: small values are bad."""
     low = math.floor(math.log10(min(values, default=1e-3)))
     high = max(math.ceil(math.log10(max(values, default=1.0))), low + 1)
-    place = upwards(float(high), float(low))
+    place = upwards(float(low), float(high)) if below else upwards(float(high), float(low))
     every = max(1, math.ceil((high - low) / 6))
     marks = [(10.0**exponent, f"1e{exponent}") for exponent in range(low, high + 1, every)]
     return lambda value: place(math.log10(value) if value > 0 else low), marks

@@ -85,20 +85,21 @@ class Drawing:
     stem: Annotated[str, "file name without suffix"]
     title: Annotated[str, "what is drawn"]
     note: Annotated[str, "why there is no graph; empty where there is one"] = ""
-    width: Annotated[float, "width of the drawing"]
+    width: Annotated[float, "width of the drawing"] = WIDTH
     height: Annotated[float, "height of the drawing"]
-    left: Annotated[float, "left end of the plot"]
-    right: Annotated[float, "right end of the plot"]
+    left: Annotated[float, "left end of the plot"] = LEFT
+    right: Annotated[float, "right end of the plot"] = WIDTH - RIGHT
     bottom: Annotated[float, "bottom of the plot"]
     summary: Annotated[str, "what the graph shows, in one line, for those who cannot see it"]
     words: Annotated[str, "how to read it, as sentences; may be empty"] = ""
+    slim: Annotated["Drawing | None", "the same for narrow screens; None where it suits them"] = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plot(Drawing):
     """A chart with one plot."""
 
-    top: Annotated[float, "top of the plot"]
+    top: Annotated[float, "top of the plot"] = TOP
     ticks: Annotated[tuple[Tick, ...], "marks of the vertical axis"]
 
 

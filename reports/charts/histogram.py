@@ -1,47 +1,22 @@
-"""Distributions of flagged tensors with the ranges of their quantizers; drawn in ``templates/histogram.svg``."""
+"""Distributions of flagged tensors with the ranges of their quantizers; drawn as pictures of causes are."""
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Annotated
 
 from quantmedic.engine.formulas.spreads import Histogram
-from quantmedic.reports.charts.frame import LEFT, RIGHT, TOP, WIDTH, Plot, Tick, place_ticks, ticks
+from quantmedic.reports.charts.cause import FOOT, Bar, Distribution
+from quantmedic.reports.charts.frame import LEFT, RIGHT, TOP, WIDTH, Tick, place_ticks, ticks
 from quantmedic.reports.text import count, number, visible
 
-HISTOGRAM_HEIGHT, HISTOGRAM_FOOT, HISTOGRAMS_SHOWN = 170.0, 52.0, 24
+HISTOGRAM_HEIGHT, HISTOGRAMS_SHOWN = 170.0, 24
 
 
-@dataclass(frozen=True)
-class Bar:
-    """One bin of a histogram."""
-
-    x: Annotated[float, "left end"]
-    y: Annotated[float, "top"]
-    width: Annotated[float, "width"]
-    height: Annotated[float, "height"]
-    outside: Annotated[bool, "beyond the range of the quantizer: these values are clipped"]
-    tip: Annotated[str, "range and count, shown under the pointer"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class HistogramChart(Plot):
-    """Distribution of a flagged tensor with the range of its quantizer."""
-
-    template = "histogram.svg"
-
-    bars: Annotated[tuple[Bar, ...], "non-empty bins"]
-    ticks: Annotated[tuple[Tick, ...], "marks of the horizontal axis"]
-    counts: Annotated[tuple[Tick, ...], "marks of the vertical, logarithmic axis"]
-    limits: Annotated[tuple[Tick, ...], "ends of the quantizer's range"]
-
-
-def histogram_charts(histograms: Sequence[Histogram]) -> tuple[HistogramChart, ...]:
+def histogram_charts(histograms: Sequence[Histogram]) -> tuple[Distribution, ...]:
     """The first histograms, numbered: layer names make no file names."""
     return tuple(_histogram_chart(place, histogram) for place, histogram in enumerate(histograms[:HISTOGRAMS_SHOWN], 1))
 
 
-def _histogram_chart(place: int, histogram: Histogram) -> HistogramChart:
+def _histogram_chart(place: int, histogram: Histogram) -> Distribution:
     left, right, top, bottom = LEFT, WIDTH - RIGHT, TOP, TOP + HISTOGRAM_HEIGHT
     drawable = len(histogram.edges) == len(histogram.counts) + 1 and any(histogram.counts)
     ends = [*histogram.edges, *(limit for limit in (histogram.low, histogram.high) if limit is not None)]
@@ -57,19 +32,17 @@ def _histogram_chart(place: int, histogram: Histogram) -> HistogramChart:
         return round(bottom - (bottom - top) * (math.log10(value) + 0.3) / (decades + 0.3), 1)
 
     title = f"{visible(histogram.layer, 56)} · {histogram.dataset}"
-    return HistogramChart(
+    return Distribution(
         stem=f"histogram-{place}",
         title=title,
         note="" if drawable else "not measured",
-        width=WIDTH,
-        height=bottom + HISTOGRAM_FOOT,
-        left=left,
-        right=right,
-        top=top,
+        height=bottom + FOOT,
         bottom=bottom,
         bars=_histogram_bars(histogram, x, y, bottom) if drawable else (),
-        ticks=place_ticks(ticks(low, high, 8), x),
-        counts=tuple(Tick(y(10**e), f"1e{e}") for e in range(0, decades + 1, max(1, math.ceil(decades / 5)))),
+        marks=place_ticks(ticks(low, high, 8), x),
+        ticks=tuple(Tick(y(10**e), f"1e{e}") for e in range(0, decades + 1, max(1, math.ceil(decades / 5)))),
+        axis="value of the float tensor; dashed: range of the quantizer",
+        upward="values (log scale)",
         limits=tuple(
             Tick(x(limit), number(limit))
             for limit in (histogram.low, histogram.high)
@@ -92,10 +65,9 @@ def _histogram_bars(
         bars.append(
             Bar(
                 x=x(start),
-                y=y(size),
                 width=round(max(x(end) - x(start), 0.8), 1),
                 height=round(bottom - y(size), 1),
-                outside=outside,
+                flagged=outside,
                 tip=f"{number(start)} … {number(end)}: {count(size, 'value')}",
             )
         )

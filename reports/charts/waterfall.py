@@ -117,15 +117,7 @@ class WaterfallChart(Drawing):
     description: Annotated[str, "every bar in words"]
 
 
-@dataclass(frozen=True)
-class Waterfall:
-    """The same bars twice."""
-
-    broad: Annotated[WaterfallChart, "labels beside the bars"]
-    slim: Annotated[WaterfallChart, "labels above the bars, for narrow screens"]
-
-
-def waterfall_chart(pieces: Sequence[Piece], *, output: str, sqnr: float, basis: str) -> Waterfall:
+def waterfall_chart(pieces: Sequence[Piece], *, output: str, sqnr: float, basis: str) -> WaterfallChart:
     """Place the bars.
 
     Args:
@@ -136,10 +128,11 @@ def waterfall_chart(pieces: Sequence[Piece], *, output: str, sqnr: float, basis:
     """
     whole = Piece("rest", f"{output} of the quantized model", "", 1.0, f"100 %, SQNR {decibels(sqnr)}", "")
     heads = _Heads(STEM, f"{TITLE} · {visible(output)}", "share of the noise", "share")
-    return _both(pieces, whole, heads, basis, f"all of the noise: {decibels(sqnr)}")
+    words = "Each bar begins where the one above it ends."
+    return _both(pieces, whole, heads, basis, f"all of the noise: {decibels(sqnr)}", words)
 
 
-def loss_waterfall(pieces: Sequence[Piece], *, measure: str, lost: str, basis: str) -> Waterfall:
+def loss_waterfall(pieces: Sequence[Piece], *, measure: str, lost: str, basis: str) -> WaterfallChart:
     """Place the bars of what the task loses.
 
     Args:
@@ -150,7 +143,11 @@ def loss_waterfall(pieces: Sequence[Piece], *, measure: str, lost: str, basis: s
     """
     whole = Piece("rest", f"{measure} that the quantized model loses", "", 1.0, lost, "")
     heads = _Heads(TASK_STEM, f"Where {measure} is lost", "share of the loss", "lost")
-    return _both(pieces, whole, heads, basis, f"all of the loss: {lost}")
+    words = (
+        f"What each of these pieces takes of the {measure} that is lost. Noise and loss need not go together: a loud "
+        "piece may change no answer."
+    )
+    return _both(pieces, whole, heads, basis, f"all of the loss: {lost}", words)
 
 
 @dataclass(frozen=True)
@@ -161,8 +158,10 @@ class _Heads:
     column: str
 
 
-def _both(pieces: Sequence[Piece], whole: Piece, heads: _Heads, basis: str, tip: str) -> Waterfall:
-    return Waterfall(*(_waterfall(pieces, whole, heads, basis, tip, layout) for layout in (BROAD, SLIM)))
+def _both(pieces: Sequence[Piece], whole: Piece, heads: _Heads, basis: str, tip: str, words: str) -> WaterfallChart:
+    """Labels beside the bars, and the same above them for narrow screens."""
+    broad, slim = (_waterfall(pieces, whole, heads, basis, tip, layout) for layout in (BROAD, SLIM))
+    return replace(broad, slim=slim, words=words)
 
 
 def _waterfall(

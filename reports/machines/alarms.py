@@ -8,10 +8,9 @@ from typing import Literal
 from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.check_report import CheckedFinding, CheckReport, ExemptionUse, FindingStatus, GateLine
 from quantmedic.engine.contract.diagnosis import Diagnosis
-from quantmedic.engine.rules.conditions import COMPARISONS
 from quantmedic.engine.rules.rule import FAMILIES, SEVERITIES, Severity
-from quantmedic.reports.sections.gate import before_text, check_of, reason_text
-from quantmedic.reports.text import capital, measure, name, visible
+from quantmedic.reports.sections.gate import before_text, check_of, finding_figure, reason_text
+from quantmedic.reports.text import capital, name, visible
 
 #: How loud an alarm is, as GitHub names it.
 Level = Literal["error", "warning", "notice"]
@@ -122,19 +121,9 @@ def location(check: CheckReport) -> str:
 
 def finding_text(finding: CheckedFinding, check: CheckReport) -> str:
     """``features.1.conv: weight.channel_range_ratio 148 > 16, worse, baseline 22``."""
-    parts = [f"{name(finding.subject)}: {_headline_figure(finding)}"]
+    parts = [f"{name(finding.subject)}: {finding_figure(finding, whole=True)}"]
     parts += [before_text(finding)] if check.baseline is not None else []
     return ", ".join(parts)
-
-
-def _headline_figure(finding: CheckedFinding) -> str:
-    if finding.fact is None or finding.value is None:
-        return visible(finding.message.strip() or finding.name, MESSAGE_LIMIT)
-    text = f"{name(finding.fact)} {measure(finding.value, finding.unit)}"
-    if finding.threshold is None or finding.comparison is None:
-        return text
-    sign = COMPARISONS.get(finding.comparison, "against")
-    return f"{text} {sign} {measure(finding.threshold, finding.unit)}"
 
 
 def alarm_lines(alarm: Alarm, check: CheckReport, shown: int = FINDINGS_SHOWN) -> Iterator[str]:

@@ -138,7 +138,7 @@ def _standing_text(finding: CheckedFinding) -> Cell:
 
 def _first_blocks(first: FirstStep, snippet: str) -> Iterator[Block]:
     yield Heading(f"{first.label}: {first.named}")
-    gain = f" ({first.gain.said})" if first.gain is not None else ""
+    gain = f"; {first.gain.said}" if first.gain is not None else ""
     why = [f". Why: {first.why} (", Span(f"quantmedic explain {first.code}", "code"), ")"] if first.code else []
     yield Paragraph([f"{capital(first.detail)}{gain}", *why])
     if snippet:
@@ -175,11 +175,7 @@ def _more(rows: Sequence[object], shown: int, what: str) -> Iterator[Block]:
 def _first_snippet(context: ReportContext) -> str:
     """What to copy for the first step, in the toolchain that the report speaks for; empty where that is long."""
     code = context.first.code if context.first is not None else ""
-    card: CauseCard | None = next((card for card in context.causes if code and card.code == code), None)
-    if card is None or not card.remedies or card.remedies[0].no_option:
-        return ""
-    blocks = [block for block in card.remedies[0].toolchains if block.preferred]
-    text = blocks[0].examples[0].code if blocks else ""
+    text = next((card.remedies[0].code for card in context.causes if code and card.code == code and card.remedies), "")
     return text if len(text) <= SNIPPET_LIMIT else ""
 
 

@@ -21,8 +21,8 @@ from quantmedic.reports.machines.alarms import (
     gate_text,
     location,
 )
-from quantmedic.reports.sections.gate import check_of
-from quantmedic.reports.text import count, lines_with_fences, name, sentence, visible, without_links
+from quantmedic.reports.sections.gate import CARE, check_of, exemption_state
+from quantmedic.reports.text import capital, lines_with_fences, name, sentence, visible, without_links
 
 #: Annotations of one kind that GitHub takes from one step, and findings named in one.
 ANNOTATIONS_SHOWN, FINDINGS_NAMED = 10, 3
@@ -76,22 +76,11 @@ def _cause_annotation(alarm: Alarm, check: CheckReport) -> _Annotation:
 
 
 def _exemption_annotations(uses: Iterable[ExemptionUse]) -> Iterator[_Annotation]:
+    """Those that somebody should look at."""
     for use in uses:
-        if (state := _exemption_state(use)) is not None:
-            yield _Annotation("warning", use.line, f"exemption of {name(use.rule)}", f"{state}: {exemption_text(use)}")
-
-
-def _exemption_state(use: ExemptionUse) -> str | None:
-    """What somebody should do about an exemption; None where nothing is the matter."""
-    match use.status:
-        case "expires-soon":
-            return f"Expires in {count(use.days, 'day')}" if use.days else "Expires today"
-        case "expired":
-            again = f", {count(use.findings, 'finding counts', 'findings count')} again" if use.findings else ""
-            return f"Expired{again}"
-        case "unused":
-            return "Matches nothing"
-    return None
+        if use.status in CARE:
+            text = f"{capital(exemption_state(use))}: {exemption_text(use)}"
+            yield _Annotation("warning", use.line, f"exemption of {name(use.rule)}", text)
 
 
 def _workflow_command(note: _Annotation, file: str, more: int) -> str:

@@ -8,7 +8,7 @@ from quantmedic.engine.contract.budget_report import BudgetLine, LossBudgetRepor
 from quantmedic.engine.contract.searches import COMPUTED, LEADING, TRAILING, DebuggerRecord, SensitivityRecord
 from quantmedic.reports.sections.columns import Value
 from quantmedic.reports.sections.selection import Selection
-from quantmedic.reports.text import spreadsheet_text, visible
+from quantmedic.reports.text import spreadsheet_text
 
 SENSITIVITY_COLUMNS = ("mode", "place", "layer", "operator", "quantized", "sqnr_db", "share", "agreement")
 BUDGET_COLUMNS = (
@@ -27,7 +27,6 @@ BUDGET_COLUMNS = (
     ),
 )
 METRIC_COLUMNS = ("metric", "drop", "drop_low", "drop_high")
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 Cell = str | int | float | None
 
@@ -120,5 +119,4 @@ def _csv_cell(value: Value) -> Cell:
         return str(value).lower()
     if isinstance(value, int | float):
         return value
-    text = visible(" ".join(map(str, value)) if isinstance(value, tuple) else str(value))
-    return f"'{text}" if text.startswith(_FORMULA) else text
+    return spreadsheet_text(" ".join(map(str, value)) if isinstance(value, tuple) else str(value))

@@ -1,1 +1,1 @@
-"""Sections of a report: what each format shows, as plain records; tables for page and Markdown too."""
+"""Sections of a report: the blocks that page, Markdown and console render, and what they share."""

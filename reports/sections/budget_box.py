@@ -1,14 +1,14 @@
 """The loss budget as text: where the noise at the outputs comes from, what heals it, and which cause names it."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
-from urllib.parse import quote
 
 from quantmedic.engine.case.budget_record import TaskMeasure
 from quantmedic.engine.contract.budget_report import (
     BudgetFamily,
     BudgetLine,
+    BudgetOutput,
     LossBudgetReport,
     LossPart,
     TaskLoss,
@@ -18,7 +18,22 @@ from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.diagnosis.budget_lines import MECHANISMS, NOTABLE
 from quantmedic.engine.rules.remedy_kinds import REMEDY_KINDS
-from quantmedic.reports.charts.waterfall import Piece, Waterfall, WaterfallChart, loss_waterfall, waterfall_chart
+from quantmedic.reports.blocks import (
+    Block,
+    Bullets,
+    Cell,
+    Column,
+    Details,
+    Figure,
+    Inline,
+    Paragraph,
+    Section,
+    Span,
+    joined,
+    layer_target,
+    make_table,
+)
+from quantmedic.reports.charts.waterfall import Piece, WaterfallChart, loss_waterfall, waterfall_chart
 from quantmedic.reports.text import capital, count, decibels, metric_change, metric_label, name, points, visible
 
 #: Noise that no quantizer makes is said in words from this share on.
@@ -41,17 +56,11 @@ INTERACTION = "lost only in combination: no source alone loses this"
 NO_NAME = "no rule matches this"
 FAMILIES = {"weight": "all weights", "activation": "all activations and inputs"}
 
+HOW_TO_READ = "Alone: the noise with everything else in float. Last: what goes with only this in float."
+LOST = " Lost {metric}: what this takes of it, with its 95 % interval; alone and last as for the noise."
 MANUAL = "general/loss-budget"
 
 Look = Literal["line", "rest", "unsimulated", "interaction"]
-
-
-@dataclass(frozen=True)
-class NamedCause:
-    """A cause that names a piece."""
-
-    cause: Annotated[str, "name of the cause"]
-    code: Annotated[str, "code of its card; empty where another cause explains it"]
 
 
 @dataclass(frozen=True)
@@ -59,34 +68,26 @@ class BudgetRow:
     """A piece of the noise of the noisiest output."""
 
     look: Annotated[Look, "line, rest, unsimulated or interaction"]
-    words: Annotated[str, "what makes the noise, where and how"]
     what: Annotated[str, "what makes it, and where"]
-    how: Annotated[str, "how it makes noise; empty where that is not known"]
     share: Annotated[str, "share of the noise as percent; empty where it is of the loss only"]
-    shares: Annotated[tuple[str, ...], "the same for every output; empty for one output"]
-    alone: Annotated[str, "noise with everything else in float, as percent; empty where not measured"]
-    last: Annotated[str, "what goes with only this in float, as percent; empty where not measured"]
-    healed: Annotated[str, "what takes most of it away, and how much of the noise; empty where nothing does"]
-    causes: Annotated[tuple[NamedCause, ...], "causes that name it"]
-    nameless: Annotated[str, "says that no rule names it; empty where one does, or it is small"]
-    layers: Annotated[tuple[str, ...], "layers of it, the loudest first; empty where none makes the values"]
-    more: Annotated[int, "layers that only report.json holds"]
-    anchor: Annotated[str, "where the list of its layers stands in the page; empty for a single one"]
-    href: Annotated[str, "what its bar opens in a page with layers; empty for nothing"]
+    shares: Annotated[tuple[str, ...], "the same for every output; empty for one output"] = ()
+    how: Annotated[str, "how it makes noise; empty where that is not known"] = ""
+    alone: Annotated[str, "noise with everything else in float, as percent; empty where not measured"] = ""
+    last: Annotated[str, "what goes with only this in float, as percent; empty where not measured"] = ""
+    healed: Annotated[str, "what takes most of it away, and how much of the noise; empty where nothing does"] = ""
+    causes: Annotated[tuple[Span, ...], "causes that name it, leading to their cards"] = ()
+    nameless: Annotated[str, "says that no rule names it; empty where one does, or it is small"] = ""
+    layers: Annotated[tuple[str, ...], "layers of it, the loudest first; empty where none makes the values"] = ()
+    anchor: Annotated[str, "where the list of its layers stands in the page; empty for a single one"] = ""
+    href: Annotated[str, "what its bar opens in a page with layers; empty for nothing"] = ""
     lost: Annotated[str, "what it takes of what the task loses, with its interval; empty where not measured"] = ""
-    views: Annotated[str, "what the task loses with this alone, and regains with it last; empty where not measured"] = (
-        ""
-    )
+    views: Annotated[str, "what the task loses with this alone, and regains with it last; empty: not measured"] = ""
     cost: Annotated[str, "what it takes as one figure; empty where it is not told from none"] = ""
 
-
-@dataclass(frozen=True)
-class BudgetOutputLine:
-    """An output that is judged by itself."""
-
-    name: Annotated[str, "name of the output, and of the part of it"]
-    sqnr: Annotated[str, "SQNR of the quantized model on the samples of the budget"]
-    unsimulated: Annotated[str, "share of its noise that no quantizer makes"]
+    @property
+    def said(self) -> str:
+        """How it makes noise, and what is known of that."""
+        return "; ".join(text for text in (self.how, self.healed, self.nameless) if text)
 
 
 @dataclass(frozen=True)
@@ -103,23 +104,8 @@ class BudgetBox:
     """Where the noise at the outputs comes from."""
 
     summary: Annotated[str, "where most of it comes from, as a phrase"]
-    lead: Annotated[str, "what was measured, as sentences"]
-    basis: Annotated[str, "samples and runs"]
-    task: Annotated[str, "what the task loses, as a sentence; empty where not measured"]
-    metric: Annotated[str, "what is divided beside the noise; empty where no loss is told from none"]
-    outputs: Annotated[tuple[BudgetOutputLine, ...], "outputs, the noisiest first"]
-    rows: Annotated[tuple[BudgetRow, ...], "lines, rest, and what no quantizer makes; their shares sum up to 100 %"]
-    families: Annotated[tuple[str, ...], "what heals weights or values as a whole, as sentences"]
-    notes: Annotated[tuple[str, ...], "what limits it, as sentences"]
-    manual: Annotated[str, "page of the manual without suffix; empty where there is none"]
     strip: Annotated[tuple[StripPiece, ...], "the same in a single line, which a first screen has room for"]
-    chart: Annotated[Waterfall, "the picture of the noise"]
-    task_chart: Annotated[Waterfall | None, "the picture of what the task loses; None where that is not judged"]
-
-    @property
-    def charts(self) -> tuple[WaterfallChart, ...]:
-        """All pictures, as files have them."""
-        return tuple(both.broad for both in (self.chart, self.task_chart) if both is not None)
+    section: Annotated[Section, "all of it"]
 
 
 @dataclass(frozen=True)
@@ -186,38 +172,75 @@ class _LossWords:
 
 
 def budget_box(diagnosis: Diagnosis, manuals: Iterable[str]) -> BudgetBox | None:
-    """The budget as text; None where none was measured. ``manuals`` are the pages that lie beside the report."""
+    """The budget; None where none was measured. ``manuals`` are the pages that lie beside the report."""
     budget = diagnosis.loss_budget
     if budget is None:
         return None
-    rows = budget_rows(diagnosis)
-    first = budget.outputs[0]
-    basis = f"{count(budget.samples, 'sample')} of the {budget.dataset} set, {count(budget.runs, 'run')}"
-    words = _loss_words(budget, diagnosis.metrics.name)
+    rows, blocks = budget_rows(diagnosis), _budget_blocks(diagnosis, budget, MANUAL in set(manuals))
+    section = Section("budget", "Where the noise comes from", "Noise", list(blocks))
+    return BudgetBox(_summary(rows, budget), tuple(_strip(rows, _shares(budget))), section)
+
+
+def _budget_blocks(diagnosis: Diagnosis, budget: LossBudgetReport, has_page: bool) -> Iterator[Block]:
+    rows, words = budget_rows(diagnosis), _loss_words(budget, diagnosis.metrics.name)
     divided = words if words is not None and words.whole.judged else None
-    return BudgetBox(
-        summary=_summary(rows, budget),
-        lead=_lead(budget),
-        basis=basis,
-        task=words.lead if words is not None else "",
-        metric=divided.label if divided is not None else "",
-        outputs=tuple(
-            BudgetOutputLine(name(output.name), decibels(output.sqnr_db), share_text(output.unsimulated))
-            for output in budget.outputs
-        ),
-        rows=rows,
-        families=tuple(_family_text(family) for family in budget.families if family.healed_by is not None),
-        notes=(*_notes(budget), *(divided.notes(_loss_parts(budget)) if divided is not None else ())),
-        manual=f"manual/{MANUAL}" if MANUAL in set(manuals) else "",
-        strip=tuple(_strip(rows, _shares(budget))),
-        chart=waterfall_chart(
-            [_chart_piece(row, share) for row, share in zip(rows, _shares(budget), strict=False)],
-            output=visible(first.name),
-            sqnr=first.sqnr_db,
-            basis=basis,
-        ),
-        task_chart=_task_chart(rows, budget, divided, basis),
-    )
+    basis = f"{count(budget.samples, 'sample')} of the {budget.dataset} set, {count(budget.runs, 'run')}"
+    how = [" ", Span("How it is measured, and what it cannot see", "", f"manual/{MANUAL}")] if has_page else []
+    yield Paragraph([_lead(budget), f" {words.lead}" if words is not None else "", *how], "lead")
+    if notes := [*_notes(budget), *(divided.notes(_loss_parts(budget)) if divided is not None else ())]:
+        yield Bullets(notes, "notice")
+    pieces = [_chart_piece(row, share) for row, share in zip(rows, _shares(budget), strict=False)]
+    first = budget.outputs[0]
+    yield Figure(waterfall_chart(pieces, output=visible(first.name), sqnr=first.sqnr_db, basis=basis))
+    if (chart := _task_chart(rows, budget, divided, basis)) is not None:
+        yield Figure(chart)
+    metric = divided.label if divided is not None else ""
+    yield make_table("Where the noise comes from", rows, _budget_columns(budget, metric), "budget")
+    for row, line in zip(rows, budget.lines, strict=False):
+        if row.anchor:
+            more = len(line.layers) - len(row.layers)
+            layers = joined([Span(layer, "name", layer_target(layer)) for layer in row.layers])
+            rest = f" and {more} more in report.json" if more else ""
+            title = f"all {len(line.layers)} layers: {row.what}"
+            yield Details(title, [Paragraph([layers, rest])], "places", row.anchor)
+    yield Paragraph(f"{HOW_TO_READ}{LOST.format(metric=metric) if metric else ''} {capital(basis)}.", "muted")
+    if len(budget.outputs) > 1:
+        yield Bullets([_output_text(output) for output in budget.outputs])
+    if families := [_family_text(family) for family in budget.families if family.healed_by is not None]:
+        yield Bullets(families)
+
+
+def _budget_columns(budget: LossBudgetReport, metric: str) -> list[tuple[Column, Callable[[BudgetRow], Cell]]]:
+    outputs = budget.outputs if len(budget.outputs) > 1 else ()
+    return [
+        (Column("what makes the noise"), _what_text),
+        (Column("share", "num"), lambda row: row.share),
+        *((Column(["of ", Span(each.name, "name")], "num"), _output_share(k)) for k, each in enumerate(outputs)),
+        (Column("alone", "num"), lambda row: row.alone),
+        (Column("last", "num"), lambda row: row.last),
+        (Column("healed by"), lambda row: row.healed),
+        *([(Column(f"lost {metric}", "tight"), _lost_text)] if metric else []),
+        (Column("named by"), lambda row: [joined(row.causes), Span(row.nameless, "missing")]),
+    ]
+
+
+def _what_text(row: BudgetRow) -> Inline:
+    layers = row.layers if not row.anchor else ()
+    return [row.what, Span(row.how, "note"), *([" ", Span(each, "hint", layer_target(each))] for each in layers)]
+
+
+def _output_share(place: int) -> Callable[[BudgetRow], Cell]:
+    return lambda row: row.shares[place] if row.shares else ""
+
+
+def _lost_text(row: BudgetRow) -> Inline:
+    return [row.lost, Span(row.views, "note")]
+
+
+def _output_text(output: BudgetOutput) -> str:
+    """An output that is judged by itself."""
+    unsimulated = share_text(output.unsimulated)
+    return f"{name(output.name)}: SQNR {decibels(output.sqnr_db)}, {unsimulated} of its noise made by no quantizer"
 
 
 def _strip(rows: Sequence[BudgetRow], shares: Sequence[float]) -> Iterator[StripPiece]:
@@ -254,14 +277,14 @@ def budget_rows(diagnosis: Diagnosis) -> tuple[BudgetRow, ...]:
     several = len(budget.outputs) > 1
     words = _loss_words(budget, diagnosis.metrics.name)
     rows = [_line_row(line, place, diagnosis, several) for place, line in enumerate(budget.lines, 1)]
-    rows.append(_plain_row("rest", "the rest: sources too small for a line", share_text(budget.rest)))
+    rows.append(BudgetRow("rest", "the rest: sources too small for a line", share_text(budget.rest)))
     if _has_unsimulated(budget):
         others = tuple(share_text(share) for share in budget.unplaced) if several else ()
         words_for_it = UNPLACED if any(line.source == "kernel" for line in budget.lines) else UNSIMULATED
-        rows.append(_plain_row("unsimulated", words_for_it, share_text(budget.unplaced[0]), others))
+        rows.append(BudgetRow("unsimulated", words_for_it, share_text(budget.unplaced[0]), others))
     if budget.task is None or words is None or not words.whole.judged:
         return tuple(rows)
-    rows.append(_plain_row("interaction", INTERACTION, ""))
+    rows.append(BudgetRow("interaction", INTERACTION, ""))
     named = [_with_loss(row, line, words) for row, line in zip(rows, budget.lines, strict=False)]
     rest = _rest_of_loss(budget.task)
     return (*named, *(replace(row, lost=words.part(rest[row.look])) for row in rows[len(named) :]))
@@ -305,7 +328,7 @@ def _loss_parts(budget: LossBudgetReport) -> list[LossPart]:
 
 def _task_chart(
     rows: Sequence[BudgetRow], budget: LossBudgetReport, words: _LossWords | None, basis: str
-) -> Waterfall | None:
+) -> WaterfallChart | None:
     """What of the loss each piece takes, the largest first; None where it is not told from none."""
     task = budget.task
     if task is None or words is None:
@@ -333,24 +356,20 @@ def _task_chart(
 
 def _line_row(line: BudgetLine, place: int, diagnosis: Diagnosis, several: bool) -> BudgetRow:
     how = MECHANISMS[line.mechanism] if line.mechanism is not None else ""
-    words = visible(line.words, WORDS_LIMIT)
-    what = visible(line.words.removesuffix(f": {how}") if how else line.words, WORDS_LIMIT)
     cards = {cause.cause: cause for cause in diagnosis.causes}
     anchor = f"noise-{place}" if len(line.places) > 1 else ""
     return BudgetRow(
         look="line",
-        words=words,
-        what=what,
-        how=how,
+        what=visible(line.words.removesuffix(f": {how}") if how else line.words, WORDS_LIMIT),
         share=share_text(line.share),
         shares=tuple(share_text(share) for share in line.shares) if several else (),
+        how=how,
         alone="" if line.alone is None else share_text(line.alone),
         last="" if line.last is None else share_text(line.last),
         healed=_healed_text(line.healed_by, line.healed),
         causes=tuple(_named_cause(cause, cards.get(cause)) for cause in line.causes[:CAUSES_SHOWN]),
         nameless=NO_NAME if line.share >= NOTABLE and not line.causes and diagnosis.verdict != "healthy" else "",
         layers=tuple(line.layers[:PLACES_SHOWN]),
-        more=max(len(line.layers) - PLACES_SHOWN, 0),
         anchor=anchor,
         href=f"#{anchor}" if anchor else _address(line),
     )
@@ -359,19 +378,16 @@ def _line_row(line: BudgetLine, place: int, diagnosis: Diagnosis, several: bool)
 def _address(line: BudgetLine) -> str:
     """What stands for a single place: its layer, or the data for a network input."""
     if line.layers:
-        return f"#layer={quote(line.layers[0], safe='')}"
+        return layer_target(line.layers[0])
     return "#data" if line.source == "input" else ""
 
 
-def _named_cause(key: str, cause: CauseReport | None) -> NamedCause:
+def _named_cause(key: str, cause: CauseReport | None) -> Span:
     """A cause by what its card is called; by its key where it has none."""
     if cause is None or not cause.rules:
-        return NamedCause(visible(key), "")
-    return NamedCause(visible(cause.shown), visible(cause.rules[0]))
-
-
-def _plain_row(look: Look, words: str, share: str, shares: tuple[str, ...] = ()) -> BudgetRow:
-    return BudgetRow(look, words, words, "", share, shares, "", "", "", (), "", (), 0, "", "")
+        return Span(visible(key))
+    code = visible(cause.rules[0])
+    return Span(f"{code} {visible(cause.shown)}", "", f"#cause-{code}")
 
 
 def _healed_text(kind: str | None, share: float | None) -> str:
@@ -409,8 +425,7 @@ def _piece_phrase(share: float, row: BudgetRow) -> str:
     cost = f", and {row.cost}," if row.cost else ""
     what = row.what.removeprefix("from no quantizer: ")
     place = what if what == row.what else f"no quantizer: {what}"
-    said = "; ".join(text for text in (row.how, row.healed, row.nameless) if text)
-    return f"{amount}{cost} from {place}{f' ({said})' if said else ''}"
+    return f"{amount}{cost} from {place}{f' ({row.said})' if row.said else ''}"
 
 
 def _together_phrase(family: BudgetFamily) -> str:
@@ -443,11 +458,4 @@ def _notes(budget: LossBudgetReport) -> Iterator[str]:
 
 
 def _chart_piece(row: BudgetRow, share: float) -> Piece:
-    return Piece(
-        look=row.look,
-        what=row.what,
-        how="; ".join(text for text in (row.how, row.healed, row.nameless) if text),
-        share=share,
-        text=row.share,
-        href=row.href,
-    )
+    return Piece(row.look, row.what, row.said, share, row.share, row.href)

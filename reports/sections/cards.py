@@ -1,7 +1,7 @@
 """Cause cards: what is wrong, the proof, the remedy, and what it explains."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from itertools import chain, groupby, takewhile
 from typing import Annotated, TypeGuard
 
@@ -15,7 +15,24 @@ from quantmedic.engine.diagnosis.snippets import changed_settings, is_whole, ren
 from quantmedic.engine.rules.conditions import COMPARISONS, SHOWN
 from quantmedic.engine.rules.evaluate import Evidence
 from quantmedic.engine.rules.remedies import Snippet
-from quantmedic.reports.blocks import Column, Inline, Span, Table, joined, make_table
+from quantmedic.reports.blocks import (
+    EMBEDDED,
+    Block,
+    Bullets,
+    Code,
+    Column,
+    Details,
+    Facts,
+    Heading,
+    PageOnly,
+    Paragraph,
+    Span,
+    Table,
+    Tabs,
+    joined,
+    layer_target,
+    make_table,
+)
 from quantmedic.reports.sections.asked import asked_lines, is_about_asked
 from quantmedic.reports.sections.gate import exempted_of
 from quantmedic.reports.sections.harm import harm_text
@@ -37,9 +54,23 @@ from quantmedic.reports.sections.proof import (
     trial_text,
     tried_advice,
 )
-from quantmedic.reports.text import capital, count, decibels, fact_info, measure, name, number, percent, visible
+from quantmedic.reports.text import (
+    capital,
+    count,
+    decibels,
+    fact_info,
+    first_few,
+    measure,
+    name,
+    number,
+    percent,
+    sentence,
+    visible,
+)
 
 SUBJECTS_SHOWN = 3
+#: Values with more letters are words, which may break.
+WORDS_FROM = 24
 #: Said beside a call that lacks the settings in force.
 PARTIAL = "the change alone; keep the other settings that you quantize with"
 #: Said beside a call that has them.
@@ -54,74 +85,27 @@ CAUSES_SHOWN = 3
 
 
 @dataclass(frozen=True)
-class EvidenceLine:
-    """One fact against its threshold."""
-
-    fact: Annotated[str, "dotted path of the fact"]
-    description: Annotated[str, "formula of the fact where it stands first, else empty"]
-    value: Annotated[str, "what was measured"]
-    comparison: Annotated[str, "sign between value and threshold: >, <, =, …; empty where nothing was compared"]
-    threshold: Annotated[str, "limit that the value is compared with"]
-    subject: Annotated[str, "layer, tensor, data set or output"]
-    source: Annotated[str, "where the threshold comes from; empty for constants of the rule and where it was said"]
-
-
-@dataclass(frozen=True)
-class Example:
-    """Text to copy."""
-
-    code: Annotated[str, "the text, with this model's names"]
-    note: Annotated[str, "remark, may be empty"]
-    checked: Annotated[str, "how far it was checked"]
-    caution: Annotated[str, "says whether the call has the settings in force; empty where there is none"]
-    sets: Annotated[Mapping[str, Sequence[str]], "lines that set its options, by what takes them"] = field(
-        default_factory=dict
-    )
-
-
-@dataclass(frozen=True)
-class ToolchainBlock:
-    """How one toolchain applies a remedy to this model."""
-
-    toolchain: Annotated[str, "name of the toolchain"]
-    examples: Annotated[tuple[Example, ...], "one or more ways to do it"]
-    preferred: Annotated[bool, "shown first: the toolchain that the report speaks for, else the first offered"]
-    own: Annotated[bool, "the toolchain that the report speaks for"]
-
-
-@dataclass(frozen=True)
 class RemedyCard:
     """One way to repair a cause."""
 
     title: Annotated[str, "name of the remedy"]
     changes: Annotated[str, "what it changes"]
-    now: Annotated[tuple[str, ...], "present values of what it changes: 'weight.quantizer.granularity per_tensor'"]
-    concerns: Annotated[str, "layers or tensors that it is for, empty where it is for all that the cause concerns"]
-    unsure: Annotated[str, "facts not measured, so that it is not known whether it is in place; may be empty"]
     predicted: Annotated[str, "what it recovers at the output, simulated, with its interval; empty where not simulated"]
-    measured: Annotated[str, "what became of its trial: gain and interval, proven or why not; empty: not tried"]
-    left_integer: Annotated[str, "layers that lost their integer kernels in the trial unintended; empty: none"]
+    facts: Annotated[Mapping[str, str], "all that there is to say of it, by what it is called"]
     no_option: Annotated[str, "that the toolchain which the report speaks for has no option for it; empty: it has"]
-    cost: Annotated[str, "what it costs"]
-    unsafe: Annotated[str, "when it is useless or unsafe"]
-    toolchains: Annotated[tuple[ToolchainBlock, ...], "what to copy, per toolchain"]
+    code: Annotated[str, "what to copy in that toolchain; empty where it has nothing"]
+    sets: Annotated[Mapping[str, Sequence[str]], "lines of it that set options, by what takes them"]
+    ways: Annotated[Tabs | None, "what to copy, by toolchain, that which the report speaks for first"]
 
     @property
-    def facts(self) -> list[tuple[str, Inline]]:
-        """All that there is to say of it, each with what it is called."""
-        left: Inline = ["; left their integer kernels without being meant to: ", Span(self.left_integer, "mono")]
-        unsure = f"whether it is in place already: {self.unsure} was not measured"
-        facts: list[tuple[str, Inline, object]] = [
-            ("changes", self.changes, self.changes),
-            ("for", Span(self.concerns, "mono"), self.concerns),
-            ("now", joined([Span(text, "code") for text in self.now]), self.now),
-            ("measured", [self.measured, left if self.left_integer else ""], self.measured),
-            ("predicted", self.predicted, self.predicted),
-            ("costs", self.cost, self.cost),
-            ("not if", self.unsafe, self.unsafe),
-            ("not known", unsure, self.unsure),
-        ]
-        return [(label, text) for label, text, known in facts if known]
+    def blocks(self) -> Iterator[Block]:
+        """The remedy below its title."""
+        yield Heading(self.title, level=5)
+        yield Facts([(label, Span(text, "code") if label == "now" else text) for label, text in self.facts.items()])
+        if self.no_option:
+            yield Paragraph(f"{self.no_option}{'; other toolchains have:' if self.ways else ''}", "muted")
+        if self.ways is not None:
+            yield self.ways
 
 
 @dataclass(frozen=True)
@@ -158,25 +142,22 @@ class CauseCard:
     gains: Annotated[tuple[Gain, ...], "measured and predicted gains, measured first"]
     layers: Annotated[tuple[str, ...], "names of the layers concerned, worst first"]
     found: Annotated[str, "what was found, where a fact says it in words: how the data differ, say; may be empty"]
-    deciding: Annotated[str, "the fact that decides, with its value and threshold"]
-    evidence: Annotated[tuple[EvidenceLine, ...], "facts of the worst subjects"]
-    more_evidence: Annotated[tuple[EvidenceLine, ...], "facts of the remaining subjects"]
-    more_subjects: Annotated[int, "number of the remaining subjects"]
     remedies: Annotated[tuple[RemedyCard, ...], "what to do, best first"]
-    withheld: Annotated[tuple[str, ...], "remedies that are not advised, for which layers, and why"]
-    explains: Annotated[Table | None, "findings that vanish when this cause is repaired; None where it explains none"]
-    explains_text: Annotated[str, "the same counted by rule: 'A001 ×3, A012'; empty where it explains none"]
-    connections: Annotated[tuple[str, ...], "what else is about the same noise, as sentences"]
-    tried: Annotated[str, "remedies that were applied since the previous case in vain; empty where none was"]
     exempted: Annotated[str, "how much of it the policy of the gate exempts, and why; empty where it does not"]
     struck: Annotated[bool, "all of it is exempted"]
-    manual: Annotated[str, "page of the manual without suffix; empty where there is none"]
-    asked: Annotated[bool, "the table of what was asked and shown has more about it"]
+    blocks: Annotated[tuple[Block, ...], "message, evidence, remedies, and what it explains"]
 
     @property
     def found_apart(self) -> str:
         """What was found in words, where the message does not hold them already."""
         return "" if self.found in self.message else self.found
+
+    @property
+    def chips(self) -> list[Span]:
+        """What stands beside its name: how grave and how sure it is, what it concerns, what its repair brings."""
+        plain = (self.harm, ", ".join(self.rules), self.scope, f"confidence {self.confidence}")
+        chips = [Span(self.severity, f"chip chip-{self.severity}"), *(Span(text, "chip") for text in plain if text)]
+        return [*chips, *(Span(gain.said, f"gain gain-{gain.look}") for gain in self.gains)]
 
 
 def cause_cards(diagnosis: Diagnosis, pages: Iterable[str]) -> tuple[CauseCard, ...]:
@@ -186,10 +167,10 @@ def cause_cards(diagnosis: Diagnosis, pages: Iterable[str]) -> tuple[CauseCard, 
 
 
 def _cause_card(rank: int, cause: CauseReport, diagnosis: Diagnosis, pages: set[str]) -> CauseCard:
-    first, rest = _split_evidence(cause)
     code = cause.rules[0] if cause.rules else cause.manual.rpartition("/")[2]
     exempted = exempted_of(cause, diagnosis.check)
-    return CauseCard(
+    first, _ = _split_evidence(cause)
+    card = CauseCard(
         rank=rank,
         code=visible(code),
         rules=tuple(visible(rule) for rule in cause.rules),
@@ -205,21 +186,44 @@ def _cause_card(rank: int, cause: CauseReport, diagnosis: Diagnosis, pages: set[
         gains=_cause_gains(cause, diagnosis),
         layers=tuple(name(layer.float_name or layer.quantized_name) for layer in cause.layers),
         found=next((visible(row.value) for row in first if row.comparison == SHOWN and _is_told(row.value)), ""),
-        deciding=_deciding_text(_evidence_lines(first)),
-        evidence=_evidence_lines(first),
-        more_evidence=_evidence_lines(rest),
-        more_subjects=len({row.subject for row in rest}),
-        remedies=tuple(_remedy_card(remedy, cause, diagnosis) for remedy in cause.remedies),
-        withheld=tuple(_withheld_text(held) for held in cause.withheld),
-        explains=_explained_table(cause),
-        explains_text=_explains_text(cause.absorbs),
-        connections=connections(cause, diagnosis),
-        tried=tried_text(cause.tried),
+        remedies=tuple(_remedy_card(place, cause, diagnosis, f"tool-{rank}") for place in range(len(cause.remedies))),
         exempted=exempted.text if exempted is not None else "",
         struck=exempted is not None and exempted.whole,
-        manual=f"manual/{code}" if code in pages else "",
-        asked=any(is_about_asked(row.fact) for row in first) and bool(asked_lines(diagnosis.layers)),
+        blocks=(),
     )
+    return replace(card, blocks=tuple(_card_blocks(card, cause, diagnosis, code in pages)))
+
+
+def _card_blocks(card: CauseCard, cause: CauseReport, diagnosis: Diagnosis, has_page: bool) -> Iterator[Block]:
+    first, rest = _split_evidence(cause)
+    same = f"; the same fault as {card.same_as}, where it shows" if card.same_as else ""
+    asked = any(is_about_asked(row.fact) for row in first) and bool(asked_lines(diagnosis.layers))
+    more = [" ", Span("Layer by layer", "hint", "#asked")] if asked else []
+    yield Paragraph([f"{capital(card.message)}{same}", *more], "message")
+    yield from (Paragraph(text, "muted") for text in connections(cause, diagnosis))
+    if card.exempted:
+        yield Paragraph(sentence(card.exempted), "exempted")
+    if cause.tried:
+        yield Paragraph(Span(capital(tried_text(cause.tried)), "strong"))
+    if first:
+        yield from _evidence_blocks(card.name, first, rest)
+    if card.remedies:
+        yield Heading("remedy" if len(card.remedies) == 1 else "remedies", level=4)
+    for remedy in card.remedies:
+        yield from remedy.blocks
+    if cause.withheld:
+        yield Heading("not advised", level=4)
+        yield Bullets([_withheld_text(held) for held in cause.withheld])
+    if cause.absorbs:
+        size = count(len(cause.absorbs), "finding")
+        yield Heading(f"explains {size}: {_explains_text(cause.absorbs)}", level=4)
+        yield PageOnly([Details("what would vanish with this cause repaired", [_explained_table(cause)])])
+    if card.layers:
+        layers = joined([Span(layer, "name", layer_target(layer)) for layer in card.layers])
+        yield PageOnly([Details("layers concerned", [Paragraph(layers)])])
+    if has_page:
+        alone = Span("Open it by itself", "hint", f"manual/{card.code}")
+        yield Paragraph([Span(f"Manual page {card.code}", "", f"{EMBEDDED}{card.code}"), " ", alone], "links")
 
 
 def _same_as(cause: CauseReport, diagnosis: Diagnosis) -> str:
@@ -253,37 +257,59 @@ def _without_repeats(rows: Sequence[Evidence]) -> list[Evidence]:
     return list(found.values())
 
 
-def _evidence_lines(rows: Iterable[Evidence]) -> tuple[EvidenceLine, ...]:
-    """Rows as text; a description that stands above is not repeated."""
-    lines: list[EvidenceLine] = []
-    described: set[str] = set()
-    for row in rows:
-        info = fact_info(row.fact)
-        seen = row.fact in described
-        described.add(row.fact)
-        compared = row.comparison != SHOWN
-        lines.append(
-            EvidenceLine(
-                fact=visible(row.fact),
-                description="" if seen else info.description,
-                value=measure(row.value, info.unit),
-                comparison=COMPARISONS.get(row.comparison, visible(row.comparison)) if compared else "",
-                threshold=measure(row.threshold, info.unit) if compared else "",
-                subject=name(row.subject),
-                source="" if seen else visible(row.source or ""),
-            )
-        )
-    return tuple(lines)
+def _evidence_blocks(cause: str, first: Sequence[Evidence], rest: Sequence[Evidence]) -> Iterator[Block]:
+    """Facts of the worst subjects; those of the others are for the page alone."""
+    others = len({row.subject for row in rest})
+    worst = f" of the worst {SUBJECTS_SHOWN} of {SUBJECTS_SHOWN + others}" if others else ""
+    table = _evidence_table(f"Evidence for {cause}", first)
+    more = Details(f"{others} more", [_evidence_table(f"More evidence for {cause}", rest)])
+    folded: list[Block] = [PageOnly([more])] if others else []
+    yield Details(f"evidence{worst}: {_deciding_text(first)}", [table, *folded], "evidence-of")
 
 
-def _deciding_text(lines: Sequence[EvidenceLine]) -> str:
+def _evidence_table(label: str, rows: Sequence[Evidence]) -> Table:
+    """Facts against their limits; what stands above is not described again."""
+    described = {row.fact: row for row in reversed(rows)}
+
+    def hint(row: Evidence, text: str | None) -> Span:
+        return Span(visible(text or "") if described[row.fact] is row else "", "hint")
+
+    wide = any(len(_value_text(row)) > WORDS_FROM for row in rows)
+    return make_table(
+        label,
+        rows,
+        [
+            (Column("fact"), lambda row: [Span(row.fact, "code"), hint(row, fact_info(row.fact).description)]),
+            (Column("value", "" if wide else "num"), lambda row: Span(_value_text(row), "value")),
+            (Column("", "tight"), _sign_text),
+            (Column("threshold"), lambda row: [_limit_text(row), hint(row, row.source)]),
+            (Column("where"), lambda row: Span(name(row.subject), "name")),
+        ],
+        "evidence",
+    )
+
+
+def _value_text(row: Evidence) -> str:
+    return measure(row.value, fact_info(row.fact).unit)
+
+
+def _sign_text(row: Evidence) -> str:
+    """The sign between value and limit; empty where nothing was compared."""
+    return "" if row.comparison == SHOWN else COMPARISONS.get(row.comparison, visible(row.comparison))
+
+
+def _limit_text(row: Evidence) -> str:
+    return measure(row.threshold, fact_info(row.fact).unit) if row.comparison != SHOWN else ""
+
+
+def _deciding_text(rows: Sequence[Evidence]) -> str:
     """The first fact that was held against a limit, in one line; of none, how many facts there are."""
-    compared = [line for line in lines if line.comparison in (">", "<", "≥", "≤")]
-    line = next(iter(compared), None)
-    if line is None:
-        return count(len(lines), "fact")
-    more = f", and {count(len(lines) - 1, 'other fact')}" if len(lines) > 1 else ""
-    return f"{line.fact} {line.value} {line.comparison} {line.threshold} at {line.subject}{more}"
+    row = next((row for row in rows if _sign_text(row) in (">", "<", "≥", "≤")), None)
+    if row is None:
+        return count(len(rows), "fact")
+    more = f", and {count(len(rows) - 1, 'other fact')}" if len(rows) > 1 else ""
+    fact = f"{visible(row.fact)} {_value_text(row)} {_sign_text(row)} {_limit_text(row)}"
+    return f"{fact} at {name(row.subject)}{more}"
 
 
 def _cause_gains(cause: CauseReport, diagnosis: Diagnosis) -> tuple[Gain, ...]:
@@ -357,45 +383,52 @@ def _executed_beside(advice: Advice, cause: CauseReport, diagnosis: Diagnosis) -
     return f"the prescription, run as printed, makes another model: {gains} (executed)"
 
 
-def _remedy_card(advice: Advice, cause: CauseReport, diagnosis: Diagnosis) -> RemedyCard:
-    toolchain = diagnosis.toolchain
-    beside = nothing_beyond(advice, diagnosis.proof) or by_toolchain(advice, diagnosis)
-    examples: dict[str, list[Example]] = {}
-    for snippet, code in zip(advice.snippets, render_snippets(advice, cause.rules), strict=True):
-        examples.setdefault(snippet.toolchain, []).append(
-            Example(
-                code,
-                snippet.note or "",
-                MARKS[snippet.mark],
-                _caution(snippet, advice),
-                changed_settings(snippet, advice, cause.rules),
-            )
-        )
+def _remedy_card(place: int, cause: CauseReport, diagnosis: Diagnosis, key: str) -> RemedyCard:
+    advice, toolchain = cause.remedies[place], diagnosis.toolchain
+    snippets = list(zip(advice.snippets, render_snippets(advice, cause.rules), strict=True))
     own = toolchain.name if toolchain is not None else None
-    best = own if own in examples else next(iter(examples), None)
-    blocks = [
-        ToolchainBlock(TOOLCHAIN_NAMES.get(tool, tool), tuple(found), tool == best, tool == own)
-        for tool, found in examples.items()
-    ]
-    title = toolchain.title if toolchain is not None and own is not None else ""
-    if _asks_for_other_data(advice, cause):
-        return _card_of_other_data(advice, tuple(blocks))
+    lacks = bool(own and snippets) and own not in [snippet.toolchain for snippet, _ in snippets]
+    snippets.sort(key=lambda each: each[0].toolchain != own)
+    ways: dict[str, list[Block]] = {}
+    for snippet, code in snippets:
+        tool = TOOLCHAIN_NAMES.get(snippet.toolchain, snippet.toolchain)
+        said = (_caution(snippet, advice), snippet.note or "", MARKS[snippet.mark])
+        ways.setdefault(tool, []).extend([Paragraph(" ".join(sentence(text) for text in said if text)), Code(code)])
+    leading = None if lacks else next(iter(snippets), None)
+    facts = _remedy_facts(advice, cause, diagnosis)
     return RemedyCard(
         title=capital(advice.title),
-        changes=advice.changes,
-        now=tuple(_present_values(advice.now)),
-        concerns=_where_it_goes(advice, cause),
-        unsure=", ".join(advice.unsure),
-        predicted=_recovery_text(advice.predicted),
-        measured="; ".join(
-            text for text in (trial_text(advice.measured), _executed_beside(advice, cause, diagnosis), beside) if text
-        ),
-        left_integer=integer_text(advice.measured),
-        no_option=f"{name(title)} has no option for it" if title and examples and own not in examples else "",
-        cost=advice.cost.says,
-        unsafe=advice.unsafe,
-        toolchains=tuple(sorted(blocks, key=lambda block: not block.preferred)),
+        changes=facts["changes"],
+        predicted=facts.get("predicted", ""),
+        facts={label: text for label, text in facts.items() if text},
+        no_option=f"{name(toolchain.title)} has no option for it" if lacks and toolchain is not None else "",
+        code=leading[1] if leading is not None else "",
+        sets=changed_settings(leading[0], advice, cause.rules) if leading is not None else {},
+        ways=Tabs(f"{key}-{place + 1}", list(ways.items())) if ways else None,
     )
+
+
+def _remedy_facts(advice: Advice, cause: CauseReport, diagnosis: Diagnosis) -> dict[str, str]:
+    """All that there is to say of a remedy; one for whoever has other data than were given has no figures of these."""
+    if _asks_for_other_data(advice, cause):
+        only = f"only if the inputs given are not like those of the application: {advice.changes}"
+        measured = "no, that takes other inputs than those given"
+        return {"changes": only, "measured": measured, "costs": advice.cost.says, "not if": advice.unsafe}
+    beside = nothing_beyond(advice, diagnosis.proof) or by_toolchain(advice, diagnosis)
+    left = integer_text(advice.measured)
+    told = [trial_text(advice.measured), _executed_beside(advice, cause, diagnosis), beside]
+    told += [f"left their integer kernels without being meant to: {left}"] if left else []
+    unsure = f"whether it is in place already: {', '.join(advice.unsure)} was not measured"
+    return {
+        "changes": advice.changes,
+        "for": _where_it_goes(advice, cause),
+        "now": ", ".join(_present_values(advice.now)),
+        "measured": "; ".join(text for text in told if text),
+        "predicted": _recovery_text(advice.predicted),
+        "costs": advice.cost.says,
+        "not if": advice.unsafe,
+        "not known": unsure if advice.unsure else "",
+    }
 
 
 def _asks_for_other_data(advice: Advice, cause: CauseReport) -> bool:
@@ -403,24 +436,6 @@ def _asks_for_other_data(advice: Advice, cause: CauseReport) -> bool:
     before = takewhile(lambda other: other is not advice, cause.remedies)
     return advice.measured is not None and any(
         other.id in NOTHING_CHANGED and other.measured == advice.measured for other in before
-    )
-
-
-def _card_of_other_data(advice: Advice, blocks: tuple[ToolchainBlock, ...]) -> RemedyCard:
-    """A remedy for whoever has other data than were given: no figure is of these."""
-    return RemedyCard(
-        title=capital(advice.title),
-        changes=f"only if the inputs given are not like those of the application: {advice.changes}",
-        now=(),
-        concerns="",
-        unsure="",
-        predicted="",
-        measured="no, that takes other inputs than those given",
-        left_integer="",
-        no_option="",
-        cost=advice.cost.says,
-        unsafe=advice.unsafe,
-        toolchains=tuple(sorted(blocks, key=lambda block: not block.preferred)),
     )
 
 
@@ -457,19 +472,15 @@ def _where_it_goes(advice: Advice, cause: CauseReport) -> str:
     """Layers or tensors that a remedy is for; empty where these are all that the cause concerns."""
     if advice.spread:
         names, what = (advice.tensors, "tensors") if advice.scope == "tensor" else (advice.layers, "layers")
-        return f"everywhere it helps: {number(len(names))} {what}, among them {_among(names)}"
+        shown = ", ".join(name(each) for each in names[:SUBJECTS_SHOWN])
+        return f"everywhere it helps: {number(len(names))} {what}, among them {shown}"
     all_layers = {layer.float_name or layer.quantized_name for layer in cause.layers}
     return "" if all_layers <= set(advice.layers) else _first_names(advice.layers)
 
 
-def _among(names: Sequence[str]) -> str:
-    return ", ".join(name(each) for each in names[:SUBJECTS_SHOWN])
-
-
 def _first_names(names: Sequence[str]) -> str:
     """The first few names and the number of the others."""
-    shown, more = _among(names), len(names) - SUBJECTS_SHOWN
-    return f"{shown} and {more} more" if more > 0 else shown
+    return first_few([name(each) for each in names], SUBJECTS_SHOWN)
 
 
 def _withheld_text(held: Withheld) -> str:
@@ -477,9 +488,7 @@ def _withheld_text(held: Withheld) -> str:
     return f"{capital(held.title)}{where}: {visible(held.because, 600)}"
 
 
-def _explained_table(cause: CauseReport) -> Table | None:
-    if not cause.absorbs:
-        return None
+def _explained_table(cause: CauseReport) -> Table:
     return make_table(
         f"Findings explained by {name(cause.shown)}",
         cause.absorbs,

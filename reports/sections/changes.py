@@ -8,8 +8,8 @@ from quantmedic.engine.versus.cause_changes import CauseChange, Status, SubjectC
 from quantmedic.engine.versus.side_by_side import ComparisonReport, LayerChange
 from quantmedic.reports.blocks import Block, Bullets, Cell, Column, Heading, Inline, Paragraph, Span, Table, make_table
 from quantmedic.reports.charts.comparison import Level, largest, levels
-from quantmedic.reports.sections.previous import PLURALS
-from quantmedic.reports.text import capital, count, level, measure, name, number, percent, visible
+from quantmedic.reports.sections.previous import PLURALS, setting_text
+from quantmedic.reports.text import capital, count, first_few, level, measure, name, number, visible
 
 NAMES_SHOWN, NAME_LIMIT = 3, 40
 #: In front of what stands below a cause.
@@ -135,7 +135,7 @@ def _cause_note(cause: CauseChange) -> str:
     if silent is not None and is_beyond(silent, cause.comparison, cause.threshold):
         said = f"another condition of its rule {'no longer holds' if cause.status == 'healed' else 'did not hold'}"
         turned = "; ".join(
-            f"{name(own.fact)} {_setting_value(own.before, own.unit)} → {_setting_value(own.after, own.unit)}"
+            f"{name(own.fact)} {setting_text(own.before, own.unit)} → {setting_text(own.after, own.unit)}"
             for own in cause.turned[:NAMES_SHOWN]
         )
         return f"{said}: {turned}" if turned else said
@@ -151,9 +151,8 @@ def match_text(record: ComparisonReport) -> str:
         parts.append(f"{matched.by_position} by position and kind")
     for which, names in (("first", matched.only_before), ("second", matched.only_after)):
         if names:
-            shown = ", ".join(visible(text, NAME_LIMIT) for text in names[:NAMES_SHOWN])
-            more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
-            parts.append(f"{len(names)} only in the {which} ({shown}{more})")
+            shown = first_few([visible(text, NAME_LIMIT) for text in names], NAMES_SHOWN)
+            parts.append(f"{len(names)} only in the {which} ({shown})")
     if levels(record) and not any(found.look != "same" for found in levels(record)):
         parts.append(f"none changed by {number(SHIFT_DB)} dB or more")
     return ", ".join(parts)
@@ -221,14 +220,14 @@ def setting_table(record: ComparisonReport) -> Table | None:
 
 def _setting_rows(record: ComparisonReport) -> Iterator[Sequence[Cell]]:
     for fact in record.settings:
-        old, new = (_setting_value(value, fact.unit) for value in (fact.before, fact.after))
+        old, new = (setting_text(value, fact.unit) for value in (fact.before, fact.after))
         yield fact_label(fact.fact), "model", "", old, new
     for changed in record.changed:
         if changed.setting != SHARE_OF_SAMPLES:
             yield from _changed_rows(changed)
     for where, changes in (("measurement", record.options), ("rules", record.thresholds)):
         for change in changes:
-            values = (_setting_value(change.before), _setting_value(change.after))
+            values = (setting_text(change.before), setting_text(change.after))
             yield fact_label(name(change.subject)), where, "", *values
 
 
@@ -238,16 +237,8 @@ def _changed_rows(changed: Changed) -> Iterator[Sequence[Cell]]:
     for example in changed.examples if is_set else changed.examples[:1]:
         subject = name(example.subject)
         where = f"{subject} set" if is_set else count(changed.count, changed.of, PLURALS[changed.of])
-        values = (_setting_value(example.before), _setting_value(example.after))
+        values = (setting_text(example.before), setting_text(example.after))
         yield changed.setting, where, "" if is_set else subject, *values
-
-
-def _setting_value(value: object, unit: str | None = None) -> str:
-    if unit == "share" and isinstance(value, float):
-        return percent(value, 1)
-    if isinstance(value, tuple | list) and len(value) == 2 and all(isinstance(v, int | float) for v in value):
-        return f"{number(value[0])} … {number(value[1])}"
-    return "none" if value is None else measure(value, unit)
 
 
 def applied_remedies(record: ComparisonReport) -> tuple[str, ...]:
@@ -260,9 +251,8 @@ def applied_remedies(record: ComparisonReport) -> tuple[str, ...]:
 
 def _applied_remedy(title: str, rows: Sequence[Tried]) -> str:
     subjects = list(dict.fromkeys(subject for row in rows for subject in row.subjects))
-    more = f" and {len(subjects) - 1} more" if len(subjects) > 1 else ""
     causes = ", ".join(name(row.cause) for row in rows)
-    return f"{capital(name(title))}, on {name(subjects[0])}{more}, for {causes}"
+    return f"{capital(name(title))}, on {first_few([name(subject) for subject in subjects], 1)}, for {causes}"
 
 
 def fact_label(path: str) -> str:

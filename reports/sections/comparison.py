@@ -7,7 +7,7 @@ from quantmedic.engine.case.facts import MetricFacts, Role
 from quantmedic.engine.diagnosis.headline import is_number
 from quantmedic.engine.gate.policy import PERPLEXITY
 from quantmedic.engine.metrics.kinds import is_share
-from quantmedic.engine.versus.cause_changes import CauseChange, FactChange
+from quantmedic.engine.versus.cause_changes import FactChange, Status
 from quantmedic.engine.versus.outcome import Direction, MetricChange, OutputChange
 from quantmedic.engine.versus.side_by_side import ComparisonReport, Side
 from quantmedic.reports.blocks import (
@@ -37,6 +37,8 @@ from quantmedic.reports.sections.changes import (
 from quantmedic.reports.sections.proof import signed_gain
 from quantmedic.reports.text import (
     NOT_MEASURED,
+    bare_change,
+    bytes_text,
     capital,
     count,
     decibels,
@@ -44,6 +46,7 @@ from quantmedic.reports.text import (
     loss_word,
     measure,
     metric_change,
+    metric_interval,
     metric_label,
     metric_value,
     name,
@@ -132,7 +135,7 @@ def _answer(record: ComparisonReport) -> str:
     parts = [_verdict_answer(record)] if _rests_on_verdicts(record) else []
     parts += [_metric_answer(record)] if record.metric is not None else []
     parts += [_output_answer(record)] if record.outputs else []
-    parts += [_cause_answer(record.causes)]
+    parts += [_cause_answer([cause.status for cause in record.causes])]
     return "; ".join(part for part in parts if part) or "nothing that both measured"
 
 
@@ -167,17 +170,12 @@ def metric_gain(change: MetricChange) -> str:
     """
     proven = "" if change.direction != "same" else ", not proven"
     if change.name != PERPLEXITY:
-        return f"{signed_gain(change.gain, change.name)} ({_interval(change.name, change.low, change.high)}){proven}"
+        ends = metric_interval(change.low, change.high, change.name)
+        return f"{signed_gain(change.gain, change.name)} ({ends}){proven}"
     worse = change.gain < 0
-    ends = (-change.high, -change.low) if worse else (change.low, change.high)
+    low, high = (-change.high, -change.low) if worse else (change.low, change.high)
     by = f"{'worse' if worse else 'better'} by {metric_change(abs(change.gain), change.name)}"
-    return f"{by} ({_interval(change.name, *ends)}){proven}"
-
-
-def _interval(metric: str | None, *ends: float) -> str:
-    unit = " points" if is_share(metric) else ""
-    low, high = (metric_change(end, metric).removesuffix(unit) for end in ends)
-    return f"{low} … {high}"
+    return f"{by} ({metric_interval(low, high, change.name)}){proven}"
 
 
 def _output_answer(record: ComparisonReport) -> str:
@@ -209,8 +207,7 @@ def _sample_doubt(change: OutputChange) -> str:
     return ""
 
 
-def _cause_answer(causes: Sequence[CauseChange]) -> str:
-    statuses = [cause.status for cause in causes]
+def _cause_answer(statuses: Sequence[Status]) -> str:
     counts = [(status, statuses.count(status)) for status in TITLES if status in statuses]
     if not counts:
         return "no cause in either"
@@ -273,8 +270,7 @@ def _side_rows(record: ComparisonReport) -> Iterator[SideRow]:
     yield from _language_rows(sides)
     if any(side.output_agreement is not None for side in sides):
         yield _side_row("same class", [_percent_or_missing(side.output_agreement) for side in sides])
-    serious = _cause_answer([cause for cause in record.causes if cause.is_serious])
-    yield _side_row("serious causes", [str(side.causes) for side in sides], serious)
+    yield _side_row("serious causes", [str(side.causes) for side in sides])
     if any(side.degraded_layers is not None for side in sides):
         yield _side_row("degraded layers", [_degraded_text(side) for side in sides])
     for role in dict.fromkeys(role for side in sides for role in side.samples):
@@ -323,11 +319,8 @@ def _pairing(change: MetricChange) -> str:
 def _drop_text(metric: MetricFacts) -> str:
     if metric.drop is None:
         return NOT_MEASURED
-    unit = " points" if is_share(metric.name) else ""
-    drop, low, high = (
-        metric_change(v, metric.name).removesuffix(unit) for v in (metric.drop, metric.drop_low, metric.drop_high)
-    )
-    return f"{drop} ({low} … {high})"
+    ends = metric_interval(metric.drop_low, metric.drop_high, metric.name)
+    return f"{bare_change(metric.drop, metric.name)} ({ends})"
 
 
 def _direction_look(direction: str | None) -> str:
@@ -365,16 +358,12 @@ def _cost_text(value: object, unit: str | None) -> str:
     if not is_number(value):
         return NOT_MEASURED if value is None else measure(value, unit)
     if unit == "bytes":
-        return _size_text(value)
+        return bytes_text(value)
     if unit == "share":
         return percent(value, 1)
     if unit == "ms":
         return f"{number(value)} ms"
     return f"{number(value / 1e6)} million" if isinstance(value, int) and value >= 1e6 else measure(value, unit)
-
-
-def _size_text(value: float) -> str:
-    return f"{value / 1000:.1f} kB" if value < 1e6 else f"{value / 1e6:.1f} MB"
 
 
 def _cost_ratio(cost: FactChange) -> str:

@@ -20,6 +20,7 @@ from quantmedic.reports.blocks import (
 from quantmedic.reports.sections.tables import operator_text
 from quantmedic.reports.text import (
     NOT_MEASURED,
+    bytes_text,
     count,
     decibels,
     metric_label,
@@ -28,6 +29,7 @@ from quantmedic.reports.text import (
     number,
     percent,
     si_amount,
+    tenths,
     visible,
 )
 
@@ -68,7 +70,7 @@ def _kernel_table(diagnosis: Diagnosis) -> Table:
             (Column("executed as", "name"), lambda kernel: kernel.op_type or "?"),
             (Column("how many", "num"), lambda kernel: kernel.count),
             (Column("time in ms", "num"), lambda kernel: kernel.time_ms),
-            (Column("of the time", "num", _share_text), lambda kernel: kernel.time_share),
+            (Column("of the time", "num", tenths), lambda kernel: kernel.time_share),
         ],
         "cost",
     )
@@ -84,7 +86,7 @@ def _slow_layers(diagnosis: Diagnosis) -> Table:
             (Column("operator"), operator_text),
             (Column("multiply-adds", "num", si_amount), lambda row: row.operations),
             (Column("time in ms", "num"), lambda row: row.time_ms),
-            (Column("of the time", "num", _share_text), lambda row: row.time_share),
+            (Column("of the time", "num", tenths), lambda row: row.time_share),
         ],
         "cost",
     )
@@ -103,15 +105,13 @@ def _ratios_text(diagnosis: Diagnosis) -> str:
 
 def _cost_rows(diagnosis: Diagnosis) -> Iterator[CostRow]:
     model, metrics = diagnosis.model, diagnosis.metrics
-    yield (
-        "bytes",
-        _megabytes_text(model.bytes_float),
-        _megabytes_text(model.bytes_quantized),
-        model.size_ratio,
+    before, after = (
+        NOT_MEASURED if size is None else bytes_text(size) for size in (model.bytes_float, model.bytes_quantized)
     )
+    yield ("bytes", before, after, model.size_ratio)
     operations = None if model.operations is None else si_amount(model.operations)
     yield ("multiply-adds of one sample", operations, operations, "")
-    yield ("of these in integer kernels", "", _share_text(model.integer_operations_share), "")
+    yield ("of these in integer kernels", "", tenths(model.integer_operations_share), "")
     yield (
         f"median latency, {count(model.latency_batch, 'sample')} a run" if model.latency_batch else "median latency",
         _latency_text(model.latency_float_ms, model.latency_float_low_ms, model.latency_float_high_ms),
@@ -156,18 +156,8 @@ def _elsewhere(diagnosis: Diagnosis) -> str:
     if not total:
         return ""
     share = 1.0 - sum(row.time_ms or 0.0 for row in diagnosis.layers) / total
-    return f"{_share_text(max(share, 0.0))} of the time belongs to no layer, such as changes of the memory layout."
-
-
-def _megabytes_text(size: int | None) -> str:
-    if size is None:
-        return NOT_MEASURED
-    return f"{size / 1e6:.3g} MB" if size >= 1e6 else f"{size / 1e3:.3g} kB"
+    return f"{tenths(max(share, 0.0))} of the time belongs to no layer, such as changes of the memory layout."
 
 
 def _latency_text(median: float | None, low: float | None, high: float | None) -> str:
     return ASK if median is None else f"{number(median)} ms ({number(low)} … {number(high)})"
-
-
-def _share_text(share: float | None) -> str:
-    return percent(share, 1)

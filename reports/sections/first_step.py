@@ -18,7 +18,7 @@ from quantmedic.reports.sections.cards import CauseCard, Gain, RemedyCard, execu
 from quantmedic.reports.sections.harm import undecided_text
 from quantmedic.reports.sections.prescription import requantized_text
 from quantmedic.reports.sections.proof import gain_text, signed_gain, trial_gain_text
-from quantmedic.reports.text import capital, metric_change, name, number, visible
+from quantmedic.reports.text import capital, first_few, metric_change, name, number, visible
 
 DO_FIRST = "do this first"
 #: Lines of a change that stand with the step; a longer one stands with its cause.
@@ -99,7 +99,8 @@ def _with_cause(step: FirstStep, causes: Sequence[CauseCard]) -> FirstStep:
     card = next((card for card in causes if step.code and card.code == step.code), None)
     if card is None:
         return step
-    sets = next((_sets_of(remedy) for remedy in card.remedies if remedy.title == step.title), {})
+    sets: Mapping[str, Sequence[str]]
+    sets = next((remedy.sets for remedy in card.remedies if remedy.title == step.title), {})
     lines = list(chain.from_iterable(sets.values()))
     short = len(lines) <= LINES_SET and sum(map(len, lines)) <= LETTERS_SET
     where = _layers_text(card.layers) if NAMED in step.title.casefold() else ""
@@ -112,8 +113,7 @@ def _layers_text(layers: Sequence[str]) -> str:
     part = _common_part(layers)
     if len(layers) > 1 and any(map(str.isdigit, part)):
         return f"{len(layers)} layers of {part}"
-    more = f" and {len(layers) - LAYERS_NAMED} more" if len(layers) > LAYERS_NAMED else ""
-    return f"{', '.join(layers[:LAYERS_NAMED])}{more}"
+    return first_few(layers, LAYERS_NAMED)
 
 
 def _common_part(layers: Sequence[str]) -> str:
@@ -121,12 +121,6 @@ def _common_part(layers: Sequence[str]) -> str:
     parts = [re.split(r"(?<=[./])", layer) for layer in layers]
     alike = takewhile(lambda column: len(set(column)) == 1, zip(*parts, strict=False))
     return "".join(column[0] for column in alike).rstrip("./")
-
-
-def _sets_of(remedy: RemedyCard) -> Mapping[str, Sequence[str]]:
-    """What is set in the toolchain in use, by what takes it."""
-    blocks = () if remedy.no_option else remedy.toolchains
-    return next((block.examples[0].sets for block in blocks if block.preferred), {})
 
 
 def _with_failure(step: FirstStep, given: Prescription | None) -> FirstStep:
@@ -158,7 +152,7 @@ def _choose_step(diagnosis: Diagnosis, causes: tuple[CauseCard, ...], advice: Se
         able = [shown for advice, shown in advised if _may_lead(advice) and not _is_replaced(advice, steps)]
         remedy = next(iter([*able, *card.remedies]), None)
         gain = _first_gain(diagnosis, card) if remedy in card.remedies[:1] else _predicted_gain(remedy)
-        title, detail = (remedy.title, remedy.changes) if remedy else (card.name, card.message)
+        title, detail = (remedy.title, remedy.changes) if remedy is not None else (card.name, card.message)
         return FirstStep(title, detail, gain, card.code, label)
     if diagnosis.undecided is not None:
         open_ = undecided_text(diagnosis.undecided, diagnosis.metrics)
@@ -256,7 +250,7 @@ def _is_replaced(advice: Advice, steps: Sequence[Step]) -> bool:
 
 
 def _predicted_gain(remedy: RemedyCard | None) -> Gain | None:
-    return Gain("predicted", remedy.predicted, "", "predicted") if remedy is not None and remedy.predicted else None
+    return Gain("predicted", remedy.predicted) if remedy is not None and remedy.predicted else None
 
 
 def _first_label(diagnosis: Diagnosis) -> str:

@@ -34,7 +34,7 @@ from quantmedic.reports.blocks import (
     Table,
     make_table,
 )
-from quantmedic.reports.text import capital, count, decibels, measure, name, number, visible
+from quantmedic.reports.text import NAME_LIMIT, capital, count, decibels, first_few, measure, name, number, visible
 
 MESSAGE_LIMIT = 300
 GATES_NAMED = 3
@@ -55,6 +55,13 @@ LOOKS: Mapping[GateWord, str] = {
     "REGRESSION": "degraded",
     "INSUFFICIENT_DATA": "not-comparable",
     "ANOMALOUS": "not-comparable",
+}
+#: Statuses that decide a verdict, of which the first that occurs is named.
+DECIDING: Mapping[GateWord, tuple[GateStatus, ...]] = {
+    "ACCEPT": (),
+    "REGRESSION": ("fail",),
+    "INSUFFICIENT_DATA": ("undecided", "not-judged"),
+    "ANOMALOUS": ("anomalous",),
 }
 #: Gates whose limit is the most that they allow; the others ask for at least theirs.
 UPPER = ("accuracy", "gain", "findings", "exemptions")
@@ -192,7 +199,7 @@ def _found_table(label: str, findings: Sequence[CheckedFinding], check: CheckRep
 
 def _exemption_table(uses: Sequence[ExemptionUse]) -> Table:
     def state(use: ExemptionUse) -> Inline:
-        text = _exemption_state(use)
+        text = exemption_state(use)
         return Span(f"! {text}", "status status-undecided") if use.status in CARE else text
 
     return make_table(
@@ -215,9 +222,8 @@ def _baseline_blocks(use: BaselineUse) -> list[Block]:
     blocks: list[Block] = [Heading("baseline"), Paragraph(text)]
     for title, gone in (("Gone", use.gone), ("Not judged this time", use.not_judged)):
         if gone:
-            more = f" and {len(gone) - FOUND_SHOWN} more" if len(gone) > FOUND_SHOWN else ""
-            named = ", ".join(map(gone_text, gone[:FOUND_SHOWN]))
-            blocks.append(Details(f"{title}: {len(gone)}", [Paragraph(f"{named}{more}", "mono")]))
+            named = first_few([gone_text(each) for each in gone], FOUND_SHOWN)
+            blocks.append(Details(f"{title}: {len(gone)}", [Paragraph(named, "mono")]))
     return blocks
 
 
@@ -254,38 +260,18 @@ def reason_text(use: ExemptionUse, limit: int = MESSAGE_LIMIT) -> str:
 
 
 def verdict_summary(check: CheckReport) -> str:
-    """What the verdict rests on, in half a sentence."""
-    return f"{_deciding_gates(check)}{', judged without data' if check.static else ''}"
-
-
-def _deciding_gates(check: CheckReport) -> str:
-    """Gates counted, else the one that could not be decided."""
-    by_status = {status: [gate for gate in check.gates if gate.status == status] for status in WORDS}
-    failed, undecided, odd = by_status["fail"], by_status["undecided"], by_status["anomalous"]
-    unclear = {"open": len(undecided), "not judged": len(by_status["not-judged"])}
-    rest = "".join(f", {size} {word}" for word, size in unclear.items() if size)
-    match check.verdict:
-        case "REGRESSION":
-            return f"{len(failed)} of {count(len(check.gates), 'gate')} failed ({_gate_names(failed)}){rest}"
-        case "INSUFFICIENT_DATA" if undecided:
-            first = undecided[0]
-            more = f"; {count(len(undecided) - 1, 'more gate')} open" if len(undecided) > 1 else ""
-            return f"{_gate_message(first)}{more}"
-        case "INSUFFICIENT_DATA" if by_status["not-judged"]:
-            return f"not judged: {_gate_message(by_status['not-judged'][0])}"
-        case "ANOMALOUS" if odd:
-            return _gate_message(odd[0])
-    passed = len(by_status["pass"])
-    return f"{count(passed, 'gate') if passed else 'no gate'} passed{rest}"
-
-
-def _gate_names(gates: Sequence[GateLine]) -> str:
-    shown = ", ".join(visible(gate.name, 40) for gate in gates[:GATES_NAMED])
-    return f"{shown}, …" if len(gates) > GATES_NAMED else shown
-
-
-def _gate_message(gate: GateLine) -> str:
-    return f"{visible(gate.name, 40)}: {message_text(gate)}"
+    """What the verdict rests on, in half a sentence: the gates that decide it, and how many others are not decided."""
+    names = {status: [visible(gate.name, 40) for gate in check.gates if gate.status == status] for status in WORDS}
+    leading: GateStatus = next((status for status in DECIDING[check.verdict] if names[status]), "pass")
+    open_: tuple[GateStatus, ...] = ("undecided", "not-judged")
+    rest = [f", {len(names[status])} {status_label(status)}" for status in open_ if status != leading and names[status]]
+    size = len(names[leading])
+    said = f"{count(size, 'gate') if size else 'no gate'} passed"
+    if leading != "pass":
+        shown = ", ".join(names[leading][:GATES_NAMED]) + (", …" if size > GATES_NAMED else "")
+        word = "failed" if leading == "fail" else status_label(leading)
+        said = f"{size} of {count(len(check.gates), 'gate')} {word} ({shown})"
+    return f"{said}{''.join(rest)}{', judged without data' if check.static else ''}"
 
 
 def message_text(gate: GateLine) -> str:
@@ -377,13 +363,13 @@ def exemption_text(finding: CheckedFinding, check: CheckReport) -> str:
     return reason_text(use) if use is not None else ""
 
 
-def finding_figure(finding: CheckedFinding) -> str:
-    """Headline fact against its threshold, or what was found where no number was compared."""
+def finding_figure(finding: CheckedFinding, *, whole: bool = False) -> str:
+    """Headline fact, with its ``whole`` path, against its threshold, or what was found where none was compared."""
     if finding.fact is None or finding.value is None or finding.threshold is None:
         return visible(finding.message.strip(), MESSAGE_LIMIT)
     sign = COMPARISONS.get(finding.comparison or "", "against")
-    short = visible(finding.fact.rpartition(".")[2], 60)
-    return f"{short} {measure(finding.value, finding.unit)} {sign} {measure(finding.threshold, finding.unit)}"
+    fact = visible(finding.fact if whole else finding.fact.rpartition(".")[2], NAME_LIMIT if whole else 60)
+    return f"{fact} {measure(finding.value, finding.unit)} {sign} {measure(finding.threshold, finding.unit)}"
 
 
 def before_text(finding: CheckedFinding) -> str:
@@ -415,7 +401,7 @@ def others_text(check: CheckReport) -> str:
 def exemption_line(use: ExemptionUse) -> Inline:
     """One exemption: what it is for, its state and its reason."""
     until = "" if use.expires == "never" else f" ({visible(use.expires, 20)})"
-    state = Span(_exemption_state(use), "strong")
+    state = Span(exemption_state(use), "strong")
     reason = f"{until}: {visible(use.reason.strip(), MESSAGE_LIMIT)}"
     return [f"{visible(use.rule, 60)} ", Span(_exempted_layers(use), "code"), " ", state, reason]
 
@@ -424,7 +410,8 @@ def _exempted_layers(use: ExemptionUse) -> str:
     return visible(", ".join(use.layers), 120)
 
 
-def _exemption_state(use: ExemptionUse) -> str:
+def exemption_state(use: ExemptionUse) -> str:
+    """Whether an exemption is in force, and what is to be done about one that is not."""
     days = count(abs(use.days or 0), "day")
     match use.status:
         case "expires-soon":

@@ -10,7 +10,19 @@ from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.contract.harm_report import Harm, Undecided
 from quantmedic.engine.gate.budget import rounded_up
 from quantmedic.engine.metrics.kinds import is_share
-from quantmedic.reports.text import capital, count, decibels, loss_word, metric_change, metric_label, number, percent
+from quantmedic.reports.text import (
+    NOT_MEASURED,
+    bare_change,
+    capital,
+    count,
+    decibels,
+    loss_word,
+    metric_change,
+    metric_label,
+    metric_value,
+    number,
+    percent,
+)
 
 HARMS: Mapping[Harm, str] = {"proven": "costs accuracy", "assumed": "no accuracy cost yet", "none": "costs nothing"}
 #: Of a cause of assumed harm where it is open whether the network withstands it.
@@ -30,6 +42,44 @@ class AssumedGroup:
     title: Annotated[str, "what these causes have in common"]
     text: Annotated[str, "what that means, as a sentence"]
     folded: Annotated[bool, "they need not be read: the network withstands them"]
+
+
+@dataclass(frozen=True)
+class Drop:
+    """The task metric of both models and what lies between."""
+
+    metric: Annotated[str, "name of the metric"]
+    float_value: Annotated[str, "metric of the float model"]
+    quantized_value: Annotated[str, "metric of the quantized model"]
+    word: Annotated[str, "drop, or rise where less of the metric is better"]
+    change: Annotated[str, "size of the drop or rise, worse is positive"]
+    interval: Annotated[str, "both ends with one unit"]
+    samples: Annotated[str, "samples that it was measured on"]
+    dataset: Annotated[str, "data set that it was measured on"]
+
+
+def metric_drop(metrics: MetricFacts) -> Drop | None:
+    """Of what was measured; None where that is not both models' metric."""
+    if metrics.drop is None:
+        return None
+    low, high = bare_change(metrics.drop_low, metrics.name), metric_change(metrics.drop_high, metrics.name)
+    return Drop(
+        metric=metric_label(metrics.name),
+        float_value=metric_value(metrics.float_value, metrics.name),
+        quantized_value=metric_value(metrics.quantized_value, metrics.name),
+        word=loss_word(metrics.higher_is_better),
+        change=f"{metric_change(metrics.drop, metrics.name)}{_relative_change(metrics)}",
+        interval=NOT_MEASURED if NOT_MEASURED in (low, high) else f"{low} … {high}",
+        samples=number(metrics.samples),
+        dataset=metrics.dataset or NOT_MEASURED,
+    )
+
+
+def _relative_change(metrics: MetricFacts) -> str:
+    """The change of what is no share, in percent of the float model's value; nobody knows by heart how much 0.2 is."""
+    if is_share(metrics.name) or metrics.relative_drop is None:
+        return ""
+    return f" ({number(100 * metrics.relative_drop)} %)"
 
 
 def gains_much(diagnosis: Diagnosis) -> bool:

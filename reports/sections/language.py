@@ -9,7 +9,7 @@ from quantmedic.engine.case.facts import BlockFacts, LanguageFacts
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.reports.blocks import Bullets, Cell, Column, Paragraph, Section, Table, make_table
 from quantmedic.reports.sections.language_maps import expert_map, position_map, texts_blocks
-from quantmedic.reports.text import NOT_MEASURED, count, decibels, name, number, percent, points
+from quantmedic.reports.text import NOT_MEASURED, count, decibels, name, number, percent, points, tenths
 
 #: Blocks of the table, those that make most noise.
 BLOCKS_SHOWN = 40
@@ -89,7 +89,7 @@ def _block_table(language: LanguageFacts, shown: Sequence[BlockFacts]) -> Table:
         (Column("SQNR, its own weights", "num", decibels), _level_of("own_noise")),
         *([inputs] if any(block.activation_noise is not None for block in language.blocks) else ()),
         *([cache] if any(block.cache_noise is not None for block in language.blocks) else ()),
-        (Column("share of what all blocks make", "bar", lambda share: percent(share, 1)), lambda b: b.own_share),
+        (Column("share of what all blocks make", "bar", tenths), lambda b: b.own_share),
         (Column("first token / others", "num"), lambda block: block.first_token_ratio),
         (Column("largest / median", "num"), lambda block: block.largest_ratio),
         (Column("its token / channel", "num"), _place),

@@ -1,8 +1,6 @@
 """The prescription as reports show it, and the files that hold what is to be pasted."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Annotated
 
 from quantmedic.engine.case.proof import ExecutionRecord
 from quantmedic.engine.contract.advised_remedies import Basis, Configuration, Prescription, Proof, RemedyPair, Step
@@ -46,86 +44,32 @@ WRITTEN = "int8.onnx"
 LANGUAGES: dict[Language, str] = {"python": "Python", "yaml": "YAML", "json": "JSON"}
 
 
-@dataclass(frozen=True)
-class StepLine:
-    """One remedy of the prescription."""
-
-    title: Annotated[str, "name of the remedy"]
-    changes: Annotated[str, "what it changes"]
-    gain: Annotated[str, "what it brings, measured or predicted; empty where neither is known"]
-    option: Annotated[str, "how far its option was checked, or that the toolchain has none"]
-    supported: Annotated[bool, "the configuration below holds it"]
-    notes: Annotated[tuple[str, ...], "remarks, and what was found in the data"]
-
-
-@dataclass(frozen=True)
-class ConfigurationBlock:
-    """What to paste."""
-
-    language: Annotated[str, "Python, YAML or JSON"]
-    file: Annotated[str, "file of the report's folder that holds it"]
-    code: Annotated[str, "the text"]
-
-
-@dataclass(frozen=True)
-class PrescriptionBox:
-    """The best remedies as one configuration."""
-
-    toolchain: Annotated[str, "name of the toolchain; empty where it is not known"]
-    how: Annotated[str, "how it was recognized, or that it was not, as a sentence"]
-    basis: Annotated[str, "whether the remedies are proven, as a sentence"]
-    grade: Annotated[str, "executed, edited or simulated: how the gain is known; empty where it is not"]
-    executed: Annotated[str, "what became of running this very text, as sentences; empty where it was not run"]
-    together: Annotated[str, "two remedies that are needed together, as a sentence; empty where one suffices"]
-    steps: Annotated[tuple[StepLine, ...], "the remedies, in the order in which to apply them"]
-    configurations: Annotated[tuple[ConfigurationBlock, ...], "what to paste"]
-    remarks: Annotated[tuple[str, ...], "with which version it was checked, what it takes, what was left out"]
-
-
-def prescription_box(diagnosis: Diagnosis) -> PrescriptionBox | None:
-    """The box, or None where there is nothing to repair."""
+def prescription_section(diagnosis: Diagnosis) -> Section | None:
+    """The remedies, and what to paste; None where there is nothing to repair."""
     given, chosen = diagnosis.prescription, diagnosis.toolchain
     if given is None or chosen is None:
         return None
-    executed, together = _execution_text(given, diagnosis), pair_text(diagnosis.pair)
-    return _box_of(given, chosen, executed=executed, together=together, runs=can_run(diagnosis))
+    pasted: list[Block] = [Bullets([_step_item(step, chosen) for step in given.steps], "steps", ordered=True)]
+    for each in given.configurations:
+        pasted += [Heading([f"{LANGUAGES[each.language]}, in ", Span(each.file, target=each.file)])]
+        pasted += [Code(each.code, each.file)]
+    pasted += [Paragraph(text, "muted") for text in _remarks(given, chosen, can_run(diagnosis))]
+    title = f"Prescription for {name(chosen.title)}" if chosen.name else "Prescription"
+    lead = Paragraph(" ".join(_sentences(given, chosen, diagnosis)), "lead")
+    return Section("prescription", title, "Prescription", [lead, Panel("Prescription", pasted)])
 
 
-def prescription_section(diagnosis: Diagnosis) -> Section | None:
-    """The remedies, and what to paste; None where there is nothing to repair."""
-    box = prescription_box(diagnosis)
-    if box is None:
-        return None
-    lead = " ".join(filter(None, [box.how, box.basis, box.executed, box.together]))
-    pasted: list[Block] = [Bullets([_step_item(step) for step in box.steps], "steps", ordered=True)]
-    for each in box.configurations:
-        pasted += [Heading([f"{each.language}, in ", Span(each.file, target=each.file)]), Code(each.code)]
-    pasted += [Paragraph(text, "muted") for text in box.remarks]
-    title = f"Prescription{f' for {box.toolchain}' if box.toolchain else ''}"
-    return Section("prescription", title, "Prescription", [Paragraph(lead, "lead"), Panel("Prescription", pasted)])
+def _step_item(step: Step, chosen: Chosen) -> Inline:
+    changes, gain = visible(step.changes), _step_gain(step)
+    points = [Span(text, "point") for text in (gain, option_text(step, chosen), *_step_notes(step)) if text]
+    return [Span(capital(name(step.title)), "strong"), f": {changes}" if changes else "", *points]
 
 
-def _step_item(step: StepLine) -> Inline:
-    points = [Span(text, "point") for text in (step.gain, step.option, *step.notes)]
-    return [Span(step.title, "strong"), f": {step.changes}" if step.changes else "", *points]
-
-
-def _box_of(
-    given: Prescription, chosen: Chosen, *, executed: str = "", together: str = "", runs: bool = False
-) -> PrescriptionBox:
-    return PrescriptionBox(
-        toolchain=name(chosen.title) if chosen.name else "",
-        how=_toolchain_text(chosen),
-        basis=EXECUTED if given.grade == "executed" else BASES[given.basis],
-        grade=given.grade or "",
-        executed=executed,
-        together=together,
-        steps=tuple(_step_line(step, chosen) for step in given.steps),
-        configurations=tuple(
-            ConfigurationBlock(LANGUAGES[each.language], each.file, each.code) for each in given.configurations
-        ),
-        remarks=tuple(_remarks(given, chosen, runs)),
-    )
+def _sentences(given: Prescription, chosen: Chosen, diagnosis: Diagnosis | None) -> list[str]:
+    """For which toolchain it is, and how far it is proven; of a search, which has no diagnosis, nothing was run."""
+    basis = EXECUTED if given.grade == "executed" else BASES[given.basis]
+    run = [execution_text(given, diagnosis), pair_text(diagnosis.pair)] if diagnosis is not None else []
+    return [text for text in (_toolchain_text(chosen), basis, *run) if text]
 
 
 def pair_text(pair: RemedyPair | None) -> str:
@@ -144,45 +88,38 @@ def pair_text(pair: RemedyPair | None) -> str:
 
 def prescription_files(diagnosis: Diagnosis) -> Iterator[tuple[str, bytes]]:
     """Files to paste from, each with a head that says what it does."""
-    box, given = prescription_box(diagnosis), diagnosis.prescription
-    if box is None or given is None:
-        return
-    for file, text in _headed_files(box, given, name(diagnosis.model.name)):
-        yield file, text.encode()
+    if (given := diagnosis.prescription) is not None and (chosen := diagnosis.toolchain) is not None:
+        said = _sentences(given, chosen, diagnosis), list(_remarks(given, chosen, can_run(diagnosis)))
+        for each in given.configurations:
+            yield each.file, _file_text(each, given, chosen, name(diagnosis.model.name), *said).encode()
 
 
 def layer_files(given: Prescription, chosen: Chosen, model: str) -> Iterator[tuple[str, str]]:
     """The same of a set of layers that a search found."""
-    return _headed_files(_box_of(given, chosen), given, name(model))
+    said = _sentences(given, chosen, None), list(_remarks(given, chosen, runs=False))
+    return ((each.file, _file_text(each, given, chosen, name(model), *said)) for each in given.configurations)
 
 
-def _headed_files(box: PrescriptionBox, given: Prescription, model: str) -> Iterator[tuple[str, str]]:
-    for each in given.configurations:
-        yield each.file, f"{_file_head(box, given, each, model)}{each.code}"
+def _file_text(
+    file: Configuration,
+    given: Prescription,
+    chosen: Chosen,
+    model: str,
+    sentences: Sequence[str],
+    remarks: Sequence[str],
+) -> str:
+    if file.language == "json":
+        return file.code
+    lines = [f"Prescription of quantmedic for {model} and {name(chosen.title) if chosen.name else ''}", *sentences]
+    for place, step in enumerate(given.steps, 1):
+        gain = f", {known}" if (known := _step_gain(step)) else ""
+        lines.append(f"{place}. {capital(name(step.title))}{gain}: {option_text(step, chosen)}")
+    if file.language != "python":  # there it stands beside the code
+        lines += [text for step in given.steps for text in (*step.notes, *step.says)]
+    return "".join(f"# {inert(line)}\n" for line in (*lines, *remarks)) + f"\n{file.code}"
 
 
-def _file_head(box: PrescriptionBox, given: Prescription, configuration: Configuration, model: str) -> str:
-    if configuration.language == "json":
-        return ""
-    said = configuration.language != "python"  # there it stands beside the code
-    steps = [
-        f"{place}. {line.title}{f' ({line.gain})' if line.gain else ''}: {line.option}"
-        for place, line in enumerate(box.steps, 1)
-    ]
-    lines = [
-        f"Prescription of quantmedic for {model} and {box.toolchain}",
-        box.how,
-        box.basis,
-        *([box.executed] if box.executed else []),
-        *([box.together] if box.together else []),
-        *steps,
-        *(text for step in given.steps if said for text in (*step.notes, *step.says)),
-        *box.remarks,
-    ]
-    return "".join(f"# {inert(line)}\n" for line in lines) + "\n"
-
-
-def _execution_text(given: Prescription, diagnosis: Diagnosis) -> str:
+def execution_text(given: Prescription, diagnosis: Diagnosis) -> str:
     """What running the text gave, on what; or why nothing was run."""
     if given.executed is None:
         proof = diagnosis.proof
@@ -224,25 +161,20 @@ def _toolchain_text(chosen: Chosen) -> str:
     return f"The toolchain was {visible(chosen.how, 200)}. Name it with --toolchain to get the configuration."
 
 
-def _step_line(step: Step, chosen: Chosen) -> StepLine:
+def _step_gain(step: Step) -> str:
+    """What a remedy brings, measured or predicted; empty where neither is known."""
     if step.measured is not None:
-        gain = trial_text(step.measured)
-    elif step.predicted is not None:
-        most = "at most " if step.predicted.bound else ""
-        gain = f"predicted {most}{decibels(step.predicted.gain_db, '+')}"
-    else:
-        gain = ""
-    instead = (
-        [f"stands in for: {visible(step.stands_in_for)}, for which there is no option"] if step.stands_in_for else []
-    )
-    return StepLine(
-        title=capital(name(step.title)),
-        changes=visible(step.changes),
-        gain=gain,
-        option=option_text(step, chosen),
-        supported=step.mark is not None,
-        notes=tuple(visible(text, 600) for text in (*instead, *step.notes, *step.says)),
-    )
+        return trial_text(step.measured)
+    if step.predicted is None:
+        return ""
+    return f"predicted {'at most ' if step.predicted.bound else ''}{decibels(step.predicted.gain_db, '+')}"
+
+
+def _step_notes(step: Step) -> list[str]:
+    """Remarks, and what was found in the data."""
+    other = step.stands_in_for
+    instead = [f"stands in for: {visible(other)}, for which there is no option"] if other else []
+    return [visible(text, 600) for text in (*instead, *step.notes, *step.says)]
 
 
 def option_text(step: Step, chosen: Chosen) -> str:

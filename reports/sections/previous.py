@@ -1,12 +1,14 @@
 """What became of the previous diagnosis, as text: the outcome, what changed, which remedies were tried."""
 
 from quantmedic.engine.contract.previous_report import Changed, Effect, Previous, SettingChange, Tried
-from quantmedic.engine.metrics.kinds import is_share, kind_of
+from quantmedic.engine.metrics.kinds import kind_of
 from quantmedic.reports.blocks import Bullets, Section
 from quantmedic.reports.text import (
+    bare_change,
     capital,
     count,
     decibels,
+    first_few,
     level,
     loss_word,
     measure,
@@ -15,6 +17,7 @@ from quantmedic.reports.text import (
     name,
     number,
     percent,
+    tenths,
 )
 
 PLURALS = {"layer": "layers", "block": "blocks", "activation": "activations", "data set": "data sets"}
@@ -68,14 +71,12 @@ def outcome_texts(effect: Effect) -> list[str]:
 
 def _drop_change(effect: Effect) -> str:
     """Both drops, and the interval that the present one had to leave."""
-    unit = " points" if is_share(effect.metric) else ""
-    then, now, low, high = (
-        metric_change(value, effect.metric)
-        for value in (effect.drop_before, effect.drop, effect.drop_before_low, effect.drop_before_high)
-    )
-    interval = f", 95 % interval before {low.removesuffix(unit)} … {high}" if effect.drop_before_low is not None else ""
-    word = loss_word(kind_of(effect.metric).higher_is_better)
-    return f"{metric_label(effect.metric)} {word} {then.removesuffix(unit)} → {now}{interval}"
+    metric = effect.metric
+    low, high = bare_change(effect.drop_before_low, metric), metric_change(effect.drop_before_high, metric)
+    interval = f", 95 % interval before {low} … {high}" if effect.drop_before_low is not None else ""
+    word = loss_word(kind_of(metric).higher_is_better)
+    then, now = bare_change(effect.drop_before, metric), metric_change(effect.drop, metric)
+    return f"{metric_label(metric)} {word} {then} → {now}{interval}"
 
 
 def _change_text(changed: Changed) -> str:
@@ -84,16 +85,18 @@ def _change_text(changed: Changed) -> str:
 
 
 def _example_text(change: SettingChange) -> str:
-    return f"{name(change.subject)}: {_setting_text(change.before)} → {_setting_text(change.after)}"
+    return f"{name(change.subject)}: {setting_text(change.before)} → {setting_text(change.after)}"
 
 
-def _setting_text(value: object) -> str:
-    if isinstance(value, tuple | list) and len(value) == 2:
+def setting_text(value: object, unit: str | None = None) -> str:
+    """A setting: what has two ends as a range."""
+    if unit == "share" and isinstance(value, float):
+        return tenths(value)
+    if isinstance(value, tuple | list) and len(value) == 2 and all(isinstance(v, int | float) for v in value):
         return f"{number(value[0])} … {number(value[1])}"
-    return measure(value)
+    return "none" if value is None else measure(value, unit)
 
 
 def _trial_text(tried: Tried) -> str:
-    where = ", ".join(name(subject) for subject in tried.subjects[:1])
-    more = f" and {len(tried.subjects) - 1} more" if len(tried.subjects) > 1 else ""
-    return f"{capital(name(tried.title))}, for {name(tried.cause)}: {_effect_text(tried.helped)} (on {where}{more})"
+    where = first_few([name(subject) for subject in tried.subjects], 1)
+    return f"{capital(name(tried.title))}, for {name(tried.cause)}: {_effect_text(tried.helped)} (on {where})"

@@ -1,8 +1,7 @@
 """What was tried: remedies carried out on copies of the model, and what they recovered."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import NamedTuple
 
 from quantmedic.engine.case.proof import ExecutionRecord, MetricTrial, Stopped, TrialRecord
 from quantmedic.engine.contract.advised_remedies import Advice, Proof, TrialRow
@@ -28,8 +27,10 @@ from quantmedic.reports.text import (
     capital,
     count,
     decibels,
+    first_few,
     level,
     metric_change,
+    metric_interval,
     metric_label,
     name,
     number,
@@ -53,20 +54,21 @@ LEFT_INTEGER = "left their integer kernels without being meant to"
 NUMBERS = {2: "two", 3: "three", 4: "four", 5: "five"}
 
 
-@dataclass(frozen=True)
-class TrialLine:
+class TrialLine(NamedTuple):
     """One remedy that was carried out."""
 
-    remedy: Annotated[str, "title of the remedy, or what was changed"]
-    causes: Annotated[tuple[str, ...], "causes that it is advised for"]
-    gain: Annotated[str, "rise of the output's SQNR with its interval"]
-    share: Annotated[str, "share of the noise power at the output that is gone"]
-    metric: Annotated[str, "gain of the task metric with its interval; empty where none was measured"]
-    verdict: Annotated[str, "proven, not proven, at most or failed"]
-    grade: Annotated[str, "executed: the printed text was run; edited: a copy of the quantized model was changed"]
-    reason: Annotated[str, "why it is not proven, or why it failed; empty where it is proven"]
-    left_integer: Annotated[str, "layers that lost their integer kernels without being meant to; empty: none"]
-    seconds: Annotated[str, "time that it took; empty where no time was set"]
+    trial: TrialRecord
+    remedy: str
+    """What was changed."""
+    causes: Sequence[str]
+    """What the cards of the causes that it is advised for are called."""
+    beside: str = ""
+    """What else there is to say of its gain."""
+
+    @property
+    def reason(self) -> str:
+        """Why it is not proven, or why it failed, and what takes from its merit."""
+        return "; ".join(text for text in (_reason(self.trial), self.beside) if text)
 
 
 def proof_section(diagnosis: Diagnosis) -> Section | None:
@@ -123,24 +125,32 @@ def _trial_table(label: str, lines: Sequence[TrialLine], metric: str) -> Table:
     columns: list[tuple[Column, Callable[[TrialLine], Cell]]] = [
         (Column("remedy"), _remedy_text),
         (Column("verdict"), _verdict_text),
-        (Column("gain at the output", "tight"), lambda line: line.gain),
-        (Column("of the noise", "num"), lambda line: line.share),
+        (Column("gain at the output", "tight"), lambda line: trial_gain_text(line.trial)),
+        (Column("of the noise", "num"), _share_text),
     ]
     if metric:
-        columns.append((Column(metric, "tight"), lambda line: line.metric or None))
-    if lines[0].seconds:
-        columns.append((Column("time", "num"), lambda line: line.seconds))
+        columns.append((Column(metric, "tight"), lambda line: metric_text(line.trial.metric) or None))
+    if lines[0].trial.seconds is not None:
+        columns.append((Column("time", "num", seconds), lambda line: line.trial.seconds))
     return make_table(label, lines, columns, "trials")
 
 
 def _remedy_text(line: TrialLine) -> Inline:
-    causes = f"for {', '.join(line.causes)}" if line.causes else ""
-    left = f"{LEFT_INTEGER}: {line.left_integer}" if line.left_integer else ""
-    return [line.remedy, Span(causes, "note"), Span(left, "note")]
+    causes = f"for {', '.join(map(name, line.causes))}" if line.causes else ""
+    lost = integer_text(line.trial)
+    left = f"{LEFT_INTEGER}: {lost}" if lost else ""
+    return [capital(name(line.remedy)), Span(causes, "note"), Span(left, "note")]
 
 
 def _verdict_text(line: TrialLine) -> Inline:
-    return [Span(line.verdict, f"trial trial-{line.verdict.replace(' ', '-')}"), Span(line.reason, "note")]
+    verdict = _verdict(line.trial)
+    return [Span(verdict, f"trial trial-{verdict.replace(' ', '-')}"), Span(line.reason, "note")]
+
+
+def _share_text(line: TrialLine) -> str:
+    """Share of the noise power at the output that is gone."""
+    share = line.trial.share
+    return "worse than at first" if share is not None and share < 0 else percent(share, 0)
 
 
 def gain_text(gain: float | None, low: float | None, high: float | None, *, typical: bool = False) -> str:
@@ -159,9 +169,7 @@ def metric_text(trial: MetricTrial | None) -> str:
     """A gain of the task metric with its interval; empty where none was measured."""
     if trial is None:
         return ""
-    unit = " points" if is_share(trial.name) else ""
-    low, high = (metric_change(end, trial.name).removesuffix(unit) for end in (trial.low, trial.high))
-    return f"{signed_gain(trial.gain, trial.name)} ({low} … {high})"
+    return f"{signed_gain(trial.gain, trial.name)} ({metric_interval(trial.low, trial.high, trial.name)})"
 
 
 def signed_gain(gain: float, metric: str | None) -> str:
@@ -249,10 +257,9 @@ def trial_text(trial: TrialRecord | None) -> str:
     """What became of one remedy's trial; empty where it was not tried."""
     if trial is None:
         return ""
-    line = _trial_line(trial, "", ())
-    parts = [line.gain, f"{line.metric}{_lost_text(trial)}"] if trial.failed is None else []
-    verdict = f"{line.verdict} ({line.grade})" if trial.proven else line.verdict
-    said = f"{verdict}: {line.reason}" if line.reason else verdict
+    parts = [trial_gain_text(trial), f"{metric_text(trial.metric)}{_lost_text(trial)}"] if trial.failed is None else []
+    verdict = f"{_verdict(trial)} ({trial.grade})" if trial.proven else _verdict(trial)
+    said = f"{verdict}: {reason}" if (reason := _reason(trial)) else verdict
     return ", ".join(part for part in (*parts, said) if part)
 
 
@@ -293,22 +300,19 @@ def seconds(value: float) -> str:
 
 
 def _trial_row(row: TrialRow, diagnosis: Diagnosis) -> TrialLine:
-    line = _trial_line(row.trial, row.remedy, _shown_names(row.causes, diagnosis))
     advised = (advice for cause in diagnosis.causes for advice in cause.remedies)
     is_again = row.remedy in {advice.title for advice in advised if advice.id in NOTHING_CHANGED}
-    said = (line.reason, "" if is_again else _beside_again(row.trial, diagnosis.proof))
-    return replace(line, reason="; ".join(text for text in said if text))
+    beside = "" if is_again else _beside_again(row.trial, diagnosis.proof)
+    return TrialLine(row.trial, row.remedy, _shown_names(row.causes, diagnosis), beside)
 
 
 def _execution_line(run: ExecutionRecord, diagnosis: Diagnosis, proof: Proof) -> TrialLine:
     """An executed prescription with the causes that its remedies are advised for."""
     causes = dict.fromkeys(known for each in run.choices if (known := each.partition(":")[0]) not in NO_CAUSE)
-    line = _trial_line(run.trial, " and ".join(run.titles), _shown_names(causes, diagnosis))
-    own = run.own
-    if own is None or proof.baseline is None or not proof.executions[proof.baseline].trial.proven:
-        return line
-    beyond = f"beyond quantizing again alone: {trial_gain_text(own)}"
-    return replace(line, reason="; ".join(text for text in (line.reason, beyond) if text))
+    has_base = proof.baseline is not None and proof.executions[proof.baseline].trial.proven
+    own = run.own if has_base else None
+    beside = f"beyond quantizing again alone: {trial_gain_text(own)}" if own is not None else ""
+    return TrialLine(run.trial, " and ".join(run.titles), _shown_names(causes, diagnosis), beside)
 
 
 def _shown_names(causes: Iterable[str], diagnosis: Diagnosis) -> list[str]:
@@ -317,36 +321,29 @@ def _shown_names(causes: Iterable[str], diagnosis: Diagnosis) -> list[str]:
     return [shown.get(cause, cause) for cause in causes]
 
 
-def _trial_line(trial: TrialRecord, remedy: str, causes: Sequence[str]) -> TrialLine:
-    verdict = "failed" if trial.failed is not None else "proven" if trial.proven else "not proven"
-    verdict = "at most" if trial.bound and trial.failed is None else verdict
+def _verdict(trial: TrialRecord) -> str:
+    """Proven, not proven, at most or failed."""
+    if trial.failed is not None:
+        return "failed"
+    return "at most" if trial.bound else "proven" if trial.proven else "not proven"
+
+
+def _reason(trial: TrialRecord) -> str:
+    """Why it is not proven, why it failed, or what is left open."""
     reasons = {
         "failed": visible((trial.failed or "").strip(), REASON_LIMIT),
         "proven": _left_open(trial.metric),
         "at most": "what it would repair was taken away, not repaired",
         "not proven": _why_unproven(trial, trial.low_db, trial.high_db),
     }
-    said = [reasons[verdict], _unedited_text(trial)]
-    return TrialLine(
-        remedy=capital(name(remedy)),
-        causes=tuple(name(cause) for cause in causes),
-        gain=trial_gain_text(trial),
-        share="worse than at first" if trial.share is not None and trial.share < 0 else percent(trial.share, 0),
-        metric=metric_text(trial.metric),
-        verdict=verdict,
-        grade=trial.grade,
-        reason="; ".join(text for text in said if text),
-        left_integer=integer_text(trial),
-        seconds="" if trial.seconds is None else seconds(trial.seconds),
-    )
+    return "; ".join(text for text in (reasons[_verdict(trial)], _unedited_text(trial)) if text)
 
 
 def _unedited_text(trial: TrialRecord) -> str:
     """What of the remedy could not be carried out."""
     if not trial.unedited:
         return ""
-    more = f" and {len(trial.unedited) - 1} more" if len(trial.unedited) > 1 else ""
-    return f"not carried out: {visible(trial.unedited[0], REASON_LIMIT)}{more}"
+    return f"not carried out: {first_few([visible(text, REASON_LIMIT) for text in trial.unedited], 1)}"
 
 
 def _left_open(metric: MetricTrial | None) -> str:

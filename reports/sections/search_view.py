@@ -5,7 +5,7 @@ Console, Markdown and page render the same document; the console shows fewer row
 
 import json
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 
@@ -48,9 +48,12 @@ from quantmedic.reports.sections.prescription import option_text
 from quantmedic.reports.text import (
     NAME_LIMIT,
     NOT_MEASURED,
+    bare_change,
+    bytes_text,
     capital,
     count,
     decibels,
+    first_few,
     level,
     loss_word,
     metric_change,
@@ -60,6 +63,7 @@ from quantmedic.reports.text import (
     number,
     percent,
     si_amount,
+    tenths,
     visible,
 )
 
@@ -147,26 +151,6 @@ def _part(
     return Section("", title, "", blocks)
 
 
-def _table(
-    label: str,
-    heads: Sequence[str],
-    rows: Iterable[Sequence[Cell]],
-    words: Collection[int],
-    names: Collection[int] = (),
-) -> Table:
-    """Rows of cells.
-
-    Args:
-        label: What it shows.
-        heads: One for each column.
-        rows: One cell for each column.
-        words: Columns of words, which stand to the left.
-        names: Those of them that hold names of the network.
-    """
-    looks = ("name" if place in names else "" if place in words else "num" for place in range(len(heads)))
-    return Table(label, [Column(head, look) for head, look in zip(heads, looks, strict=True)], list(rows))
-
-
 # --- sensitivity ---------------------------------------------------------------------------------------------------
 
 
@@ -228,8 +212,8 @@ def _mode_part(record: SensitivityRecord, mode: Mode, most: int, brief: bool) ->
         (Column("layer", "name"), lambda run: record.units[run.unit].name),
         (Column("operator", "name"), lambda run: record.units[run.unit].op_type),
         (Column("SQNR dB", "num", level), lambda run: run.sqnr_db),
-        (Column(SHARE_TITLES[mode], "num", _tenth_percent), lambda run: run.share),
-        (Column("same class", "num", _tenth_percent), lambda run: run.agreement),
+        (Column(SHARE_TITLES[mode], "num", tenths), lambda run: run.share),
+        (Column("same class", "num", tenths), lambda run: run.agreement),
     ]
     if brief:
         del columns[2]
@@ -240,16 +224,12 @@ def _mode_part(record: SensitivityRecord, mode: Mode, most: int, brief: bool) ->
     return _part(title, table=make_table(title, runs, columns), notes=notes)
 
 
-def _tenth_percent(share: float) -> str:
-    return percent(share, 1)
-
-
 def _drop_text(outcome: Outcome, metric: str | None) -> str:
     """How much of the metric is lost, with the paired 95 % interval."""
     if outcome.drop is None or outcome.drop_low is None or outcome.drop_high is None:
         return ""
-    ends = (metric_change(value, metric).removesuffix(" points") for value in (outcome.drop_low, outcome.drop_high))
-    return f"{metric_change(outcome.drop, metric)} [{', '.join(ends)}]"
+    ends = f"{bare_change(outcome.drop_low, metric)}, {bare_change(outcome.drop_high, metric)}"
+    return f"{metric_change(outcome.drop, metric)} [{ends}]"
 
 
 # --- fallback ------------------------------------------------------------------------------------------------------
@@ -303,7 +283,8 @@ def _fallback_table(record: FallbackRecord) -> Table:
     for place, layer in enumerate(record.layers, 1):
         readers = _list_names([visible(reader, 30) for reader in layer.readers], 1)
         rows.append((str(place), visible(layer.name, NAME_WIDTH), visible(layer.op_type, 18), readers))
-    return _table("Layers in float", ("#", "layer", "operator", "read by"), rows, words=(1, 2, 3), names=(1, 2))
+    columns = [Column("#", "num"), Column("layer", "name"), Column("operator", "name"), Column("read by")]
+    return Table("Layers in float", columns, rows)
 
 
 def _check_part(record: FallbackRecord) -> Section:
@@ -313,13 +294,13 @@ def _check_part(record: FallbackRecord) -> Section:
     rows = [_level_cells(record, "as it is", check.before)]
     if check.after is not None:
         rows.append(_level_cells(record, "with fallback", check.after))
-    task = (metric_label(record.goal.metric), f"{loss_word(record.goal.higher_is_better)} [95 %]")
-    labelled = check.before.drop is not None
-    heads = ("", "SQNR dB [95 %]", *(task if labelled else ("of the worst",)))
-    words = (0, 1, 3) if labelled else (0, 1, 2)
+    task = [Column("of the worst")]
+    if check.before.drop is not None:
+        loss = f"{loss_word(record.goal.higher_is_better)} [95 %]"
+        task = [Column(metric_label(record.goal.metric), "num"), Column(loss)]
     return _part(
         said=(f"measured on the quantized model itself, {count(check.samples, 'sample')}, {where}",),
-        table=_table("Measured on the quantized model", heads, rows, words),
+        table=Table("Measured on the quantized model", [Column(""), Column("SQNR dB [95 %]"), *task], rows),
         notes=(f"not carried out: {_list_names(check.unedited)}",) if check.unedited else (),
     )
 
@@ -358,7 +339,7 @@ def _cost_lines(record: FallbackRecord) -> Iterator[str]:
     cost = record.cost
     if cost is None or not record.layers:
         return
-    parts = [f"weights take {_bytes_text(cost.bytes)} more"]
+    parts = [f"weights take {bytes_text(cost.bytes)} more"]
     if cost.operations is not None and cost.operations_all:
         share = percent(cost.operations / cost.operations_all, 1)
         parts.append(
@@ -418,10 +399,6 @@ def _goal_value(record: FallbackRecord, value: float) -> str:
     return f"{loss_word(record.goal.higher_is_better)} {_metric_change(record, value)}"
 
 
-def _bytes_text(value: int) -> str:
-    return f"{si_amount(value)}B" if value >= 1000 else f"{value} bytes"
-
-
 # --- calibrations --------------------------------------------------------------------------------------------------
 
 
@@ -469,13 +446,10 @@ def _settings_table(record: CalibrationsRecord, kinds: Sequence[str], brief: boo
     label = metric_label(record.labelled_by) if record.labelled_by is not None else ""
     labelled = (f"{label}{unit}",) if label else ()
     agrees = not brief and any(row.agreement is not None for row in record.settings)
-    heads = (
-        *("#", "", *kinds, *labelled, "dB" if label else "SQNR dB"),
-        *(("same class",) if agrees else ()),
-        f"behind, {change}",
-    )
+    agreement = ("same class",) if agrees else ()
+    heads = ("", *kinds, *labelled, "dB" if label else "SQNR dB", *agreement, f"behind, {change}")
     rows = [_setting_cells(record, place, row, kinds, agrees) for place, row in enumerate(record.settings)]
-    return _table("Settings", heads, rows, words=range(1, len(heads)))
+    return Table("Settings", [Column("#", "num"), *map(Column, heads)], rows)
 
 
 def _figure_units(record: CalibrationsRecord) -> tuple[str, str]:
@@ -672,21 +646,17 @@ def _list_text(names: Sequence[str]) -> str:
 def _denylists_part(record: DebuggerRecord) -> Section:
     """One row per denylist: how many layers run in float, and what the model gives then."""
     metric = record.metric
-    heads = (
-        *("denylist", "in float", "SQNR of the worst output", "same class as the float model"),
-        *((metric_label(metric),) if metric else ()),
-    )
+    task = [metric_label(metric)] if metric else []
+    heads = ["in float", "SQNR of the worst output", "same class as the float model", *task]
     plain = ("float model", "0", "", "", *((metric_value(record.float_metric, metric),) if metric else ()))
     rows = (plain,) if record.float_metric is not None else ()
     litert = "note: evaluated on the ONNX translation of the LiteRT model; TensorFlow's converter was not run"
     return _part(
         title=f"denylists on one calibration, {count(record.judged_samples, 'sample')}",
-        table=_table(
+        table=Table(
             "Denylists",
-            heads,
-            (*rows, *(_denylist_cells(each, metric) for each in record.denylists)),
-            words=(0,),
-            names=(0,),
+            [Column("denylist", "name"), *(Column(head, "num") for head in heads)],
+            [*rows, *(_denylist_cells(each, metric) for each in record.denylists)],
         ),
         notes=(litert,) if record.framework == "litert" else (),
     )
@@ -713,5 +683,4 @@ def _figure(value: float) -> str:
 
 def _list_names(names: Sequence[str], most: int = NAMES_SHOWN) -> str:
     """Names, and how many more there are."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return f"{', '.join(map(name, names[:most]))}{more}"
+    return first_few([name(each) for each in names], most)

@@ -282,33 +282,23 @@ def _quality_key(sqnr_db: float | None) -> float:
 def data_blocks(datasets: Sequence[DatasetFacts]) -> list[Block]:
     """Both data sets side by side: the facts that matter first, then all others that one of them has."""
     columns = _both_sets(datasets)
-    measured = _measured_facts(columns)
+    measured = [field for field in _set_fields() if any(getattr(column, field) is not None for column in columns)]
     grouped = {*FIRST_FACTS, *(f for group in FACT_GROUPS.values() for f in group)}
     groups = {**FACT_GROUPS, "Others": tuple(f for f in measured if f not in grouped)}
     others: list[Block] = []
     for title, fields in groups.items():
-        if any(f in measured for f in fields):
-            others += [Heading(title), _sets_table(title, fields, columns, explained=True)]
+        if known := [field for field in fields if field in measured]:
+            others += [Heading(title), _sets_table(title, known, columns, explained=True)]
     if (relation := _relation_facts(datasets)) is not None:
         others += [Heading("Relation of the inputs"), fact_table("Relation of the inputs", relation)]
-    if unmeasured := unmeasured_facts(datasets):
+    if unmeasured := [_fact_name(field) for field in _set_fields() if field not in measured]:
         others.append(Paragraph(f"Not measured on either set: {', '.join(unmeasured)}.", "muted"))
+    first = [field for field in FIRST_FACTS if field in measured]
     return [
         Heading("side by side"),
-        sets_table(datasets),
+        _sets_table("Data sets side by side", first, columns),
         *([Details("All facts of the data sets", others)] if others else []),
     ]
-
-
-def sets_table(datasets: Sequence[DatasetFacts]) -> Table:
-    """The facts of both sets that matter first."""
-    return _sets_table("Data sets side by side", FIRST_FACTS, _both_sets(datasets))
-
-
-def unmeasured_facts(datasets: Sequence[DatasetFacts]) -> list[str]:
-    """Names of the facts that neither set has."""
-    measured = _measured_facts(_both_sets(datasets))
-    return [_fact_name(f) for f in _set_fields() if f not in measured]
 
 
 def relation_text(datasets: Sequence[DatasetFacts]) -> str:
@@ -319,12 +309,6 @@ def relation_text(datasets: Sequence[DatasetFacts]) -> str:
     text = RELATIONS.get(relation.kind or "", NOT_MEASURED)
     light = next((c.brightness_reading for c in _both_sets(datasets) if c.brightness_reading is not None), None)
     return f"{text}, but {light}" if light is not None and relation.kind == "same" else text
-
-
-def relation_table(datasets: Sequence[DatasetFacts]) -> Table | None:
-    """The numbers behind that sentence; None where the sets were not compared."""
-    relation = _relation_facts(datasets)
-    return fact_table("Relation of the inputs", relation) if relation is not None else None
 
 
 def _relation_facts(datasets: Sequence[DatasetFacts]) -> RelationFacts | None:
@@ -340,18 +324,11 @@ def _set_fields() -> list[str]:
     return [f for f, info in DatasetFacts.model_fields.items() if f != "role" and not nested_facts(info.annotation)]
 
 
-def _measured_facts(columns: Sequence[DatasetFacts]) -> list[str]:
-    return [f for f in _set_fields() if any(getattr(column, f) is not None for column in columns)]
-
-
 def _sets_table(
     label: str, fields: Iterable[str], columns: Sequence[DatasetFacts], *, explained: bool = False
 ) -> Table:
-    measured = _measured_facts(columns)
     rows = [
-        _fact_row(DatasetFacts, field, [getattr(column, field) for column in columns], explained)
-        for field in fields
-        if field in measured
+        _fact_row(DatasetFacts, field, [getattr(column, field) for column in columns], explained) for field in fields
     ]
     return Table(label, [Column("fact"), *map(Column, ROLES)], rows, "facts")
 
@@ -428,13 +405,6 @@ def comparison_section(diagnosis: Diagnosis) -> Section | None:
         "Largest difference over the size of the outputs. A stage is held against the first one; the largest step is "
         "the stage that departs most from the one before."
     )
-    blocks: list[Block] = [Paragraph(lead, "lead"), comparison_table(diagnosis)]
-    return Section("compared", "Compared with other outputs", "Compared", blocks)
-
-
-def comparison_table(diagnosis: Diagnosis) -> Table:
-    """The same as a table, a line for each."""
-    model = diagnosis.model
     rows = []
     if model.reference.samples is not None:
         rows.append(_comparison_row("float model", "reference outputs", model.reference))
@@ -458,7 +428,9 @@ def comparison_table(diagnosis: Diagnosis) -> Table:
         Column("same class", "num", percent),
         Column("metric", "num"),
     ]
-    return Table("Compared with other outputs", columns, rows, flagged=frozenset(jumps))
+    title = "Compared with other outputs"
+    table = Table(title, columns, rows, flagged=frozenset(jumps))
+    return Section("compared", title, "Compared", [Paragraph(lead, "lead"), table])
 
 
 def _comparison_row(what: Inline, against: str, facts: ComparisonFacts, metric: str = "") -> tuple[Cell, ...]:

@@ -12,6 +12,8 @@ from quantmedic.reports.blocks import (
     Code,
     Column,
     Details,
+    Document,
+    Facts,
     Heading,
     Inline,
     Panel,
@@ -19,7 +21,9 @@ from quantmedic.reports.blocks import (
     Section,
     Span,
     Table,
+    Tabs,
     Tool,
+    capitalized,
     cell_text,
 )
 from quantmedic.reports.terminal.lines import WIDTH, aligned_rows, wrap_line
@@ -27,6 +31,24 @@ from quantmedic.reports.text import visible
 
 #: Columns that a name takes in a table; and what other words keep where a table is too wide.
 NAME_WIDTH, LEAST_WIDTH = 40, 12
+#: Lines of a change that are printed, and letters of each.
+CODE_LINES, CODE_WIDTH = 24, 400
+
+
+def answer_lines(document: Document) -> list[str]:
+    """What a report of its own begins with: the answer, or what it is about."""
+    said = document.facts[0] if document.word else document.title
+    return wrap_line(f"{(document.word or document.kind).upper()}  {said}")
+
+
+def document_lines(document: Document) -> Iterator[str]:
+    """What stands below that."""
+    facts = document.facts[1:] if document.word else document.facts
+    for said in (*facts, *(f"notice: {notice}" for notice in document.notices)):
+        yield from wrap_line(said, indent=2)
+    for section in document.sections:
+        yield from section_lines(section)
+    yield from ["", f"{document.reading}: quantmedic explain {document.page}"]
 
 
 def section_lines(section: Section) -> Iterator[str]:
@@ -34,7 +56,7 @@ def section_lines(section: Section) -> Iterator[str]:
     yield ""
     if section.title:
         is_code = any(isinstance(block, Code) for block in section.blocks)
-        yield from wrap_line(f"{plain_text(section.title)}{':' if is_code else ''}")
+        yield from wrap_line(f"{plain_text(capitalized(section.title))}{':' if is_code else ''}")
     yield from block_lines(section.blocks)
 
 
@@ -45,22 +67,38 @@ def block_lines(blocks: Iterable[Block]) -> Iterator[str]:
             case Paragraph():
                 yield from wrap_line(plain_text(block.text))
             case Bullets():
-                for item in block.items:
-                    yield from wrap_line(plain_text(item), indent=1)
+                for place, item in enumerate(block.items, 1):
+                    yield from wrap_line(f"{f'{place}. ' if block.ordered else ''}{plain_text(item)}", indent=1)
             case Heading():
-                yield ""
-                yield from wrap_line(plain_text(block.text))
+                yield from [""] if block.level == 3 else []
+                yield from wrap_line(plain_text(capitalized(block.text)))
+            case Facts():
+                for label, text in block.rows:
+                    yield from wrap_line(f"{label}: {plain_text(text)}", indent=2)
             case Code():
-                yield from (f"  {visible(line)}".rstrip() for line in block.text.splitlines())
+                yield from (f"  {visible(line)}".rstrip() for line in block.text.splitlines() if not block.file)
+            case Tabs():
+                yield from _first_way(block)
             case Table():
                 yield from render_table(block)
             case Details():
-                yield from wrap_line(plain_text(block.summary))
+                yield from wrap_line(plain_text(capitalized(block.summary)))
                 yield from block_lines(block.blocks)
             case Panel() | Tool():
                 yield from block_lines(block.blocks)
             case Beside():
                 yield from block_lines(inner for part in block.parts for inner in part)
+
+
+def _first_way(tabs: Tabs) -> Iterator[str]:
+    """What to copy, whole or not at all: what was cut would be copied and fail."""
+    way, blocks = tabs.ways[0]
+    lines = [line for block in blocks if isinstance(block, Code) for line in block.text.splitlines()]
+    if len(lines) > CODE_LINES or max(map(len, lines), default=0) > CODE_WIDTH:
+        yield f"  with {way}: the change is long, copy it from report.md or index.html"
+        return
+    yield f"  with {way}:"
+    yield from block_lines(blocks)
 
 
 def render_table(table: Table, width: int = WIDTH) -> Iterator[str]:

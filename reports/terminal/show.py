@@ -13,10 +13,10 @@ from quantmedic.engine.rules.evaluate import evaluate
 from quantmedic.reports import blocks
 from quantmedic.reports.sections.columns import Column, Value
 from quantmedic.reports.sections.selection import Selection
-from quantmedic.reports.sections.tables import relation_table, relation_text, sets_table, unmeasured_facts
-from quantmedic.reports.terminal.block_lines import plain_text, render_table
-from quantmedic.reports.terminal.lines import WIDTH, aligned_rows
-from quantmedic.reports.text import NOT_MEASURED, UNITS_SHOWN, count, field_info, level, number, visible
+from quantmedic.reports.sections.tables import data_blocks, relation_text
+from quantmedic.reports.terminal.block_lines import block_lines, plain_text, render_table
+from quantmedic.reports.terminal.lines import WIDTH, aligned_rows, wrap_line
+from quantmedic.reports.text import UNITS_SHOWN, count, field_info, level, number, visible
 
 ROWS = 50
 NAME_WIDTH = 44
@@ -103,15 +103,8 @@ def data_lines(inspection: Inspection) -> Iterator[str]:
             help="they are measured where samples are given: quantmedic diagnose with --representative, --validation",
         )
     datasets = inspection.facts.datasets
-    relation = relation_text(datasets)
-    yield f"relation of the inputs: {relation}" if relation == NOT_MEASURED else relation
-    yield from render_table(sets_table(datasets))
-    if (table := relation_table(datasets)) is not None:
-        yield ""
-        yield from render_table(table)
-    if unmeasured := unmeasured_facts(datasets):
-        yield ""
-        yield f"not measured on either set: {len(unmeasured)} facts"
+    yield from wrap_line(f"relation of the inputs: {relation_text(datasets)}")
+    yield from block_lines(data_blocks(datasets))
 
 
 def _layers_called(layers: Sequence[LayerFacts], name: str) -> list[LayerFacts]:

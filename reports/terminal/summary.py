@@ -4,17 +4,16 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
+from quantmedic.engine.contract.advised_remedies import Prescription
 from quantmedic.engine.contract.diagnosis import Diagnosis
-from quantmedic.engine.diagnosis.budget_lines import NAMED
 from quantmedic.engine.rules.rule import SERIOUS
 from quantmedic.reports.context import ReportContext, advice_text, failure_box
-from quantmedic.reports.sections.budget_box import BudgetBox, BudgetRow
+from quantmedic.reports.sections.budget_box import BudgetBox
 from quantmedic.reports.sections.cards import CauseCard, Gain
 from quantmedic.reports.sections.first_step import FirstStep
-from quantmedic.reports.sections.prescription import PrescriptionBox, prescription_box
 from quantmedic.reports.sections.previous import outcome_texts, previous_title
 from quantmedic.reports.terminal.lines import WIDTH, Paint, wrap_line
-from quantmedic.reports.text import count, name, visible
+from quantmedic.reports.text import capital, count, first_few, name, visible
 
 #: Of all that is printed without --verbose; the line that names the files is one more.
 LINES = 19
@@ -113,7 +112,7 @@ def _first_lines(context: ReportContext, diagnosis: Diagnosis, paint: Paint) -> 
         )
     elif advice:
         yield from wrap_line(f"quantmedic explain {advice[0]}", indent=2, most=1)
-    yield from _change_lines(prescription_box(diagnosis), card if first.code else None, first)
+    yield from _change_lines(diagnosis.prescription, card if first.code else None, first)
 
 
 def _shown_card(context: ReportContext) -> CauseCard | None:
@@ -131,12 +130,11 @@ def card_called(context: ReportContext, code: str) -> CauseCard | None:
 
 def _found_text(card: CauseCard, first: FirstStep) -> str:
     """What was found, with its layers where the step has not named them."""
-    shown, more = () if first.where else card.layers[:LAYERS_NAMED], len(card.layers) - LAYERS_NAMED
-    layers = f" ({', '.join(shown)}{f' and {more} more' if more > 0 else ''})" if shown else ""
+    layers = f" ({first_few(card.layers, LAYERS_NAMED)})" if card.layers and not first.where else ""
     return f"{card.code} {visible(card.name, NAME_LIMIT)}, confidence {card.confidence}: {card.message}{layers}"
 
 
-def _change_lines(box: PrescriptionBox | None, card: CauseCard | None, first: FirstStep) -> Iterator[str]:
+def _change_lines(given: Prescription | None, card: CauseCard | None, first: FirstStep) -> Iterator[str]:
     """What the remedy sets, in words of the toolchain in use, the file that has it whole, and what carries it out."""
     remedies = card.remedies if card is not None else ()
     remedy = next((each for each in remedies if each.title == first.title), next(iter(remedies), None))
@@ -149,20 +147,14 @@ def _change_lines(box: PrescriptionBox | None, card: CauseCard | None, first: Fi
     if lines and max(map(len, lines)) <= WIDTH - 4:
         yield f"  set in {', '.join(first.sets)}:"
         yield from (f"    {visible(line)}" for line in lines)
-    if box is not None and box.configurations and (remedy is None or _holds(box, remedy.title)):
-        done = "; quantmedic fix with the same arguments carries it out" if box.grade == "executed" else ""
-        yield f"  to paste: {box.configurations[0].file}{done}"
+    if given is not None and given.configurations and (remedy is None or _holds(given, remedy.title)):
+        done = "; quantmedic fix with the same arguments carries it out" if given.grade == "executed" else ""
+        yield f"  to paste: {given.configurations[0].file}{done}"
 
 
-def file_with(card: CauseCard, box: PrescriptionBox | None) -> str:
-    """The file that holds the first remedy of a cause with all other settings; empty where none does."""
-    held = box is not None and any(_holds(box, remedy.title) for remedy in card.remedies[:1])
-    return box.configurations[0].file if box is not None and held and box.configurations else ""
-
-
-def _holds(box: PrescriptionBox, title: str) -> bool:
+def _holds(given: Prescription, title: str) -> bool:
     """A prescription carries out the remedy of this title."""
-    return any(step.title == title for step in box.steps if step.supported)
+    return any(capital(name(step.title)) == title for step in given.steps if step.mark is not None)
 
 
 def _other_lines(context: ReportContext, paint: Paint, room: int) -> Iterator[str]:
@@ -201,33 +193,6 @@ def _counts_text(context: ReportContext, diagnosis: Diagnosis) -> str:
     return f"{rules_text(diagnosis)}{f'. The manual: quantmedic explain {card.code}' if card is not None else ''}"
 
 
-def budget_lines(box: BudgetBox, paint: Paint) -> Iterator[str]:
-    """Where the noise comes from, all of it."""
-    yield ""
-    yield paint(f"{TITLE} ({box.basis})", "bold")
-    yield from wrap_line(" ".join(text for text in (box.lead, box.task) if text), indent=2, hang=0)
-    for output in box.outputs if len(box.outputs) > 1 else ():
-        yield from wrap_line(f"{output.name}: {output.sqnr}, {output.unsimulated} made by no quantizer", indent=4)
-    for row in box.rows:
-        yield from _budget_row(row, box)
-    for text in (*box.families, *box.notes):
-        yield from wrap_line(text, indent=2)
-    yield ""
-
-
 def short_budget_lines(box: BudgetBox) -> Sequence[str]:
     """Where most of the noise comes from, in three lines at most."""
     return wrap_line(f"{TITLE}: {box.summary}", most=SHORT_LINES)
-
-
-def _budget_row(row: BudgetRow, box: BudgetBox) -> Iterator[str]:
-    shares = f" (by output: {', '.join(row.shares)})" if row.shares else ""
-    yield from wrap_line(f"{row.share:>6}  {row.words}{shares}", indent=2, hang=8)
-    facts = [row.healed, row.nameless]
-    facts += [f"alone {row.alone}, last {row.last}"] if row.alone else []
-    facts += [f"{box.metric}: {row.lost}{f', {row.views}' if row.views else ''}"] if row.lost else []
-    facts += [f"named by {', '.join(f'{one.code} {one.cause}'.strip() for one in row.causes)}"] if row.causes else []
-    yield from wrap_line("; ".join(fact for fact in facts if fact), indent=10, hang=0)
-    if row.anchor and len(row.layers) > NAMED:
-        more = f" and {row.more} more in report.json" if row.more else ""
-        yield from wrap_line(f"all of them: {', '.join(map(name, row.layers))}{more}", indent=10, hang=0)

@@ -5,6 +5,7 @@ from argparse import Namespace
 import fault_zoo
 import numpy as np
 import pytest
+from zoo.asking import Asked, ask_all
 from zoo.cases import TUNING_NETWORKS, Spec, all_specs, build
 from zoo.fault import FAMILIES, FAULTS
 from zoo.networks import NETWORKS
@@ -12,7 +13,6 @@ from zoo.paste import Pasted
 from zoo.paste_table import counts, fixed_rows, is_healed, render, rows
 from zoo.patient import healthy
 from zoo.quantizing import run
-from zoo.running import Asked, ask_all
 from zoo.surgery import Inapplicable
 
 pytestmark = pytest.mark.thorough

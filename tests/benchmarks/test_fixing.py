@@ -7,16 +7,15 @@ from pathlib import Path
 import fault_zoo
 import numpy as np
 import pytest
+from zoo.asking import Answer
 from zoo.cases import RECIPE_VERSION, Built, Spec, build
 from zoo.fixing import repair
 from zoo.paste import Pasted, Shown
 from zoo.paste_table import is_healed, reason, render
-from zoo.protocol.case_row import row_of
-from zoo.protocol.entries import figures_of
+from zoo.protocol.entries import figures_of, row_of
 from zoo.protocol.ledger import Begun, LedgerError, begin
 from zoo.protocol.row import Cause, Said
 from zoo.quantizing import Standing
-from zoo.verdict import Answer
 
 
 @pytest.mark.nightly

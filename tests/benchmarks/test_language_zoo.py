@@ -10,6 +10,7 @@ pytest.importorskip("transformers")
 
 import torch
 from safetensors.numpy import load_file
+from zoo.protocol.row import Cause, Said
 from zoo_language.activations import (
     INT8_TENSOR,
     built_model,
@@ -20,7 +21,7 @@ from zoo_language.activations import (
     with_loud_keys,
     with_massive_tokens,
 )
-from zoo_language.asking import Answer, Asker, Result
+from zoo_language.asking import Asker, Result
 from zoo_language.cases import Spec, specs
 from zoo_language.networks import ARCHITECTURES, Network, trained
 from zoo_language.patient import float_patient
@@ -77,7 +78,7 @@ def test_a_fault_is_named(network: Network, tmp_path: Path) -> None:
 @pytest.mark.nightly
 def test_a_control_is_healthy(network: Network) -> None:
     result = ask("int8", network)
-    assert result.counts and not result.plain.alarms and not result.told.alarms
+    assert result.counts and not result.plain.serious and not result.told.serious
 
 
 def test_larger_activations_and_keys_leave_the_float_function(network: Network) -> None:
@@ -129,7 +130,7 @@ def test_a_missing_shard_is_an_error_where_texts_are_run(network: Network) -> No
 
 def result(kind: str, growth: float, *names: str, severity: str = "high") -> Result:
     spec = Spec(ARCHITECTURES["llama"], 1, kind, is_control=kind in CONTROLS)
-    answer = Answer([(name, severity) for name in names], "degraded")
+    answer = Said("degraded", tuple(Cause(name, severity) for name in names))
     return Result(spec, answer, answer, growth)
 
 

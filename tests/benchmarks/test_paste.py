@@ -5,14 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from zoo.asking import Answer, Asked, ask
 from zoo.cases import Built, Spec
 from zoo.paste import Pasted, Shown, metric_share, noise_share, run_script
 from zoo.paste_table import counts, is_healed, reason, render, rows
 from zoo.protocol.row import Cause, Said
 from zoo.quantizing import Standing
-from zoo.verdict import Answer, ask
-
-from quantmedic import load_rulebase
 
 
 @pytest.mark.thorough
@@ -78,7 +76,7 @@ def test_faults_that_no_quantizer_undoes_do_not_count() -> None:
 
 def test_a_case_that_cannot_be_diagnosed_is_a_miss(tmp_path: Path) -> None:
     built = replace(fault(), folder=tmp_path)
-    answer = ask(built, load_rulebase(), follow=True)
+    answer = ask(built, Asked(follow=True))
     assert answer.said.error and answer.pasted is not None
     assert not is_healed(built, answer.pasted)
     assert "0 of 1 (0 %) of all faults" in render("the pasted prescription", rows([(built, answer)]))

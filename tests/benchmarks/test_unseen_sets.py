@@ -14,15 +14,16 @@ import pytest
 from numpy.typing import NDArray
 from zoo.cases import PUBLISHED, Built, Spec, build, drawn_networks
 from zoo.fault import CONTROLS, FAMILIES, FAULTS, ROWS, Fault
-from zoo.metrics import all_joints, class_map, peaks
+from zoo.metrics import class_map
 from zoo.mild import FAINTEST_DB, FATAL_DB, LEAST_DB, MOST_DB, OFF_DB, severe_loss, sqnr, wanted_loss
 from zoo.networks import FRESH_NETWORKS, NETWORKS, REAL_NETWORKS, known_network
 from zoo.patient import healthy, standing
-from zoo.pictures import arms, beads, fabrics, mazes, plots, prints, signatures, weaves
+from zoo.pictures import beads, fabrics, mazes, plots, prints, signatures, weaves
 from zoo.quantizing import run
 from zoo.signals import bags, dials, groves, last_words, machines, orders, solids, swirls, tables, webs, words
 
-SETS = "cdef"
+#: Sets that are whole.
+SETS = "def"
 #: Not every kind costs something with the settings that one seed draws.
 SEEDS = (11, 12, 13)
 #: A kind and a control of the newest sets that are built.
@@ -39,20 +40,21 @@ def names_of(rows: Mapping[str, Fault], *sets: str) -> set[str]:
 def test_a_set_is_in_no_other_part_and_covers_what_it_should() -> None:
     parts = ("all", "real", *fault_zoo.UNSEEN)
     specs = {part: fault_zoo.chosen(part, "*", 200) for part in parts}
-    for letter in SETS:
+    for letter in "cdef":
         own, controls, kinds = FRESH_NETWORKS[letter], names_of(CONTROLS, letter), names_of(FAULTS, letter)
         others = [spec for part in parts if part != f"unseen-{letter}" for spec in specs[part]]
         earlier = {spec.network for part in parts[: parts.index(f"unseen-{letter}")] for spec in specs[part]}
         assert not set(own) & (earlier | set(NETWORKS) | set(REAL_NETWORKS)), letter
         assert not controls & {spec.control for spec in others}, letter
         assert not kinds & {kind for spec in others for kind in spec.kinds}, letter
-        assert len(kinds) >= 40 and len(controls) >= 12, letter
-        assert {FAULTS[kind].family for kind in kinds} >= set(FAMILIES) - {"runtime"}, letter
+        if letter in SETS:
+            assert len(kinds) >= 40 and len(controls) >= 12, letter
+            assert {FAULTS[kind].family for kind in kinds} >= set(FAMILIES) - {"runtime"}, letter
         assert all(network.path.stat().st_size <= 300_000 for network in own.values()), letter
 
 
 def test_each_seed_draws_all_kinds_and_controls() -> None:
-    for letter in "def":
+    for letter in SETS:
         known = names_of(FAULTS | CONTROLS, letter)
         networks = {*FRESH_NETWORKS[letter], *(PUBLISHED if letter == "d" else ())}
         drawn = {seed: fault_zoo.chosen(f"unseen-{letter}", "*", seed) for seed in (None, 1, 200)}
@@ -71,7 +73,7 @@ def test_the_table_names_networks_of_its_set() -> None:
 
 def test_samples_follow_from_the_seed() -> None:
     made: list[Callable[..., Sequence[NDArray[Any]]]] = [
-        *(arms, plots, words, tables),
+        *(plots, words, tables),
         *(bags, beads, machines, prints, weaves),
         *(last_words, orders, signatures, solids, swirls),
         *(dials, fabrics, groves, mazes, webs),
@@ -82,14 +84,10 @@ def test_samples_follow_from_the_seed() -> None:
         assert not np.array_equal(first[0], other[0]), make
 
 
-def test_joints_are_found_where_it_is_hottest() -> None:
-    heat = np.zeros((2, 1, 24, 24))
-    heat[:, 0, 3, 7] = 1
-    np.testing.assert_array_equal(peaks(heat)[0], [[7.5, 3.5]])
-    assert all_joints(peaks(heat), np.array([[[8.0, 3.0]], [[12.0, 3.5]]])).tolist() == [True, False]
-    heat[0, 0, 0, 0] = np.nan
-    assert all_joints(peaks(heat), peaks(heat)).tolist() == [False, True]
-    assert class_map(np.stack([heat[:, 0], heat[:, 0] + 1], 1))[0, :2, 0].tolist() == [-1, 1]
+def test_a_pixel_whose_score_is_no_number_has_no_class() -> None:
+    scores = np.stack([np.zeros((1, 2, 2)), np.ones((1, 2, 2))], 1)
+    scores[0, :, 0, 0] = np.nan
+    assert class_map(scores)[0].tolist() == [[-1, 1], [1, 1]]
 
 
 def test_losses_reach_from_few_to_many_decibels() -> None:
@@ -112,8 +110,8 @@ def test_a_sound_quantization_does_not_hurt() -> None:
 
 @pytest.mark.nightly
 def test_a_mild_fault_keeps_the_function_and_costs_what_it_should() -> None:
-    sound = healthy(FRESH_NETWORKS["c"]["mixer"]).with_(strength=3.0)
-    ill = FAULTS["joined-with-their-sum"].apply(sound)
+    sound = healthy(FRESH_NETWORKS["c"]["keywords"]).with_(strength=3.0)
+    ill = FAULTS["bound-far-above"].apply(sound)
     (expected,), (given,) = (run(p.network, p.model, p.validation[:32]) for p in (sound, ill))
     np.testing.assert_allclose(given, expected, atol=0.002 * np.abs(expected).max())
     assert sqnr(sound) - sqnr(ill) == pytest.approx(wanted_loss(3.0), abs=OFF_DB)

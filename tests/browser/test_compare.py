@@ -8,7 +8,7 @@ import pytest
 from builders.comparisons import compared, pair
 from builders.report_pages import violations
 
-from quantmedic.reports.files import comparison_files
+from quantmedic.reports.comparison_formats import comparison_files
 
 pytestmark = pytest.mark.thorough
 

@@ -69,7 +69,7 @@ def test_a_bar_of_many_opens_their_list(subtests: pytest.Subtests, opened: Calla
             activate(bar(page, "outputs of 12 layers"), way)
             page.wait_for_function("document.querySelector('.places').open")
             links = places.locator("a")
-            assert links.count() == 12 and places.locator("ol").evaluate("list => list.matches(':target')")
+            assert links.count() == 12 and places.evaluate("list => list.matches(':target')")
             assert page.evaluate("document.getElementById('drawer').hidden"), "no innocent layer is opened"
             links.nth(7).click()
             page.wait_for_function("!document.getElementById('drawer').hidden")
@@ -103,10 +103,10 @@ def test_no_label_is_cut_or_runs_into_the_bars(subtests: pytest.Subtests, browse
                     Piece("line", f"weights of {text}", f"{text} is cut off", 0.6, "60 %", ""),
                     Piece("rest", text, "", 0.4, "40 %", ""),
                 ]
-                both = waterfall_chart(
+                chart = waterfall_chart(
                     pieces, output=text, sqnr=-10.0, basis="64 samples of the validation set, 300 runs"
                 )
-                chart = both.slim if slim else both.broad
+                chart = chart.slim if slim else chart
                 page = browser.new_page()
                 page.set_content(svg(chart))
                 boxes = page.evaluate(

@@ -62,7 +62,8 @@ def test_broken_remedies_leave_those_of_others(tmp_path: Path, module: str) -> N
 
 
 def test_the_environment_lists_extensions(tmp_path: Path) -> None:
-    assert "acme-quantmedic 2.1" in run(install(tmp_path / "site", ""), "show", "--environment").stdout
+    said = run(install(tmp_path / "site", ""), "show", "--environment").stdout
+    assert "acme-quantmedic 2.1: formats acme, front_ends acme, remedies onnx\n" in said
 
 
 def test_an_extension_is_not_imported_for_models_of_others(tmp_path: Path) -> None:

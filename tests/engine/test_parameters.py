@@ -8,8 +8,8 @@ from builders.commands import run_quantmedic
 
 from quantmedic import collect, diagnose, load_rulebase, search
 from quantmedic.api.arguments import CollectArguments
+from quantmedic.api.keywords import FLAGS, NAMES, for_python, with_parameters
 from quantmedic.api.options import DEFAULT_BUDGET, ProofOptions
-from quantmedic.api.parameters import FLAGS, NAMES, for_python, with_parameters
 from quantmedic.demo import patient
 from quantmedic.engine.errors import QuantmedicError
 

@@ -15,7 +15,7 @@ import click
 import pytest
 
 from quantmedic.cli.main import cli
-from quantmedic.cli.values import OutputFile, OutputFolder
+from quantmedic.cli.values import Output
 
 pytestmark = pytest.mark.thorough
 
@@ -185,7 +185,7 @@ def place_of(parameter: click.Parameter, path: tuple[str, ...]) -> str:
 
 def reads(parameter: click.Parameter) -> bool:
     """Whether it names what is read: by its type, or by what its help says of it."""
-    if isinstance(parameter.type, OutputFile | OutputFolder):
+    if isinstance(parameter.type, Output):
         return False
     told = f"{getattr(parameter, 'metavar', '')} {getattr(parameter, 'help', '')}"
     return isinstance(parameter.type, click.Path) or bool(

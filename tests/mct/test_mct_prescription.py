@@ -378,7 +378,7 @@ def test_sixteen_bits_are_advised_only_where_the_toolkit_takes_them(name: str, n
     place = next((i for i, tensor in enumerate(facts.tensors) if tensor.name == name), None)
     if place is None:
         pytest.skip("it has no quantizer of its own")
-    advice = advise_on(BASE.remedies["activations-16-bit"], Targets((place,)), facts)
+    advice = advise_on(BASE.remedies["activations-16-bit"], Targets((place,)), BASE, facts)
     own = [snippet for snippet in advice.snippets if snippet.toolchain == "Sony MCT"]
     if own:
         (asked,) = filled_options(own[0], advice.fields, "test").values()

@@ -84,9 +84,9 @@ def test_console_says_winner_options_and_what_was_not_judged(record: Calibration
     assert "calibrated on 32 samples of rep.npz" in text
     assert "by the SQNR at the output in dB, median over samples: there are no labels" in words
     assert "Its model was made by the text below, run as printed" in words
-    assert "the same for Horizon OpenExplorer, hb_mapper" in text and "calibration_type: max" in text
+    assert "The same for Horizon OpenExplorer, hb_mapper" in text and "calibration_type: max" in text
     assert "Not judged: Sony MCT: it takes torch models" in text
-    before_code = text.split("for ONNX Runtime:")[0]
+    before_code = text.split("For ONNX Runtime:")[0]
     assert all(len(line) <= 100 for line in before_code.splitlines())
     for row in record.settings:
         assert row.choices["method"] in search_markdown(record)

@@ -12,6 +12,7 @@ from click.shell_completion import BashComplete
 from click.testing import CliRunner
 
 from quantmedic.api.explain import _short_fact, explanation
+from quantmedic.cli.main import COMMANDS as TABLE
 from quantmedic.cli.main import cli, exit_code
 from quantmedic.cli.successors import COMMANDS as REMOVED
 from quantmedic.cli.successors import MEANT, OPTIONS
@@ -19,7 +20,7 @@ from quantmedic.demo import patient
 from quantmedic.engine.case.facts import fact_paths
 from quantmedic.engine.errors import QuantmedicError
 
-COMMANDS = sorted(cli.table)  # type: ignore[attr-defined]
+COMMANDS = sorted(TABLE)
 
 
 def run(*arguments: str, cwd: Path | None = None):
@@ -282,12 +283,12 @@ def test_the_prescription_speaks_for_the_toolchain_that_was_named(tmp_path):
     asked = run(
         "diagnose", tmp_path / "r" / "quantmedic.case", "-o", tmp_path / "r", "--toolchain", "horizon", "--verbose"
     )
-    assert "prescription for Horizon OpenExplorer: prescription.yaml" in asked.stdout
+    assert "Prescription for Horizon OpenExplorer\n" in asked.stdout and "in prescription.yaml\n" in asked.stdout
     assert yaml.safe_load((tmp_path / "r" / "prescription.yaml").read_text())["input_parameters"]["mean_value"]
     assert not (tmp_path / "r" / "prescription.py").exists()
     run("demo", "--healthy", "-o", tmp_path / "h")
     healthy = run("diagnose", tmp_path / "h", "-o", tmp_path / "h", "--format", "json", "--verbose")
-    assert "prescription for" not in healthy.stdout
+    assert "Prescription for" not in healthy.stdout
 
 
 #: Options behind both models, and what the error must name.

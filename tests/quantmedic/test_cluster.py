@@ -10,7 +10,7 @@ import pytest
 from builders import checkpoints
 
 import quantmedic
-from quantmedic.cluster.answers import describe_worker, run_errand, wrong_versions
+from quantmedic.cluster.units import describe_worker, run_errand, wrong_versions
 from quantmedic.collectors.case_file.case_arrays import arrays_of_statistics
 from quantmedic.collectors.measure.collect_pair import Interrupted
 from quantmedic.demo import patient

@@ -17,7 +17,7 @@ pytest.importorskip("distributed", reason="dask and distributed are not installe
 from builders.clusters import cluster_of
 
 import quantmedic
-from quantmedic.cluster.answers import describe_worker, run_errand
+from quantmedic.cluster.units import describe_worker, run_errand
 from quantmedic.engine.case.proof import ProofRecord
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import ModelError, QuantmedicError

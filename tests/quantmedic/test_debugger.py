@@ -245,7 +245,7 @@ def test_the_terminal_names_the_worst_the_suspected_and_the_first() -> None:
     shown = [line.split()[0] for line in lines[first : first + 10]]
     assert shown[:3] == ["bad", "=cmd", "l0"] and "25.5" in lines[first]
     assert "13 more" in text
-    assert "suspected, for √mse/scale above 0.7:\n  bad\n  =cmd\n" in text
+    assert "Suspected, for √mse/scale above 0.7:\n  bad\n  =cmd\n" in text
     assert "with them:\n  l0\n  l1\n  l2\n  l3\n  l4\n" in text
     assert 'denylisted_nodes = ["bad", "=cmd", "l0", "l1", "l2", "l3", "l4"]\n' in text
     assert "denylisted_ops" not in text, "other layers of the type are fine"
@@ -274,7 +274,7 @@ def test_the_threshold_is_a_number(pair: tuple[Path, Path], tmp_path: Path) -> N
     """``--threshold 0.1`` suspects what rounds as it should; NAME=VALUE still works."""
     for given in ("0.1", "clip_rmse_over_scale=0.1"):
         done = command(tmp_path, *pair, "--threshold", given, "--samples", 2, "--threads", 1)
-        assert done.returncode == 0 and "suspected, for √mse/scale above 0.1:" in done.stdout, done.stderr
+        assert done.returncode == 0 and "Suspected, for √mse/scale above 0.1:" in done.stdout, done.stderr
     record = measure(pair, samples=2, threshold=0.1)
     assert record.suspect_steps == 0.1 and len(record.suspected) > len(measure(pair, samples=2).suspected)
     done = command(tmp_path, *pair, "--threshold", "much", "--samples", 2)
@@ -357,7 +357,7 @@ def test_denylists_stand_in_a_table(pair: tuple[Path, Path], tmp_path: Path) -> 
     lists = (*lists, "--labels", "labels.npy", "-o", "seen")
     done = command(tmp_path, *pair, "--threshold", 0.1, "--threads", 1, *lists)
     assert done.returncode == 0, done.stderr
-    table_of_lists = done.stdout.split("denylists on one calibration, 9 samples\n")[1].splitlines()
+    table_of_lists = done.stdout.split("Denylists on one calibration, 9 samples\n")[1].splitlines()
     assert [line.split("  ")[0] for line in table_of_lists[:5]] == [
         "denylist",
         "float model",

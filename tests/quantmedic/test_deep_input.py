@@ -13,8 +13,7 @@ import pytest
 from builders.onnx_models import conv_net
 
 from quantmedic.api.checks import load_baseline
-from quantmedic.api.rulebase import load_rulebase
-from quantmedic.api.thresholds import apply_thresholds
+from quantmedic.api.rulebase import apply_thresholds, load_rulebase
 from quantmedic.cli.main import main
 from quantmedic.collectors.data.arrays import npy_column, npz_columns
 from quantmedic.collectors.data.labels import read_labels

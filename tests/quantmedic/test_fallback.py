@@ -65,7 +65,7 @@ def test_console_says_set_check_cost_and_snippet(pair: tuple[Path, Path], data: 
     assert "Cost: " in text and "multiply-adds leave int8" in text
     assert "Search: " in text and "one layer at a time takes" in text
     assert all(len(line) <= 100 for line in text.splitlines())
-    assert "for ONNX Runtime (the model does not show its toolchain; --toolchain names another)" in text
+    assert "For ONNX Runtime (the model does not show its toolchain; --toolchain names another)" in text
     (names,) = re.findall(r"nodes_to_exclude=(\[[^\]]*\])", text)
     named = set(ast.literal_eval(names))
     assert named and named <= {node.name for node in onnx.load(pair[0]).graph.node}
@@ -86,7 +86,7 @@ def test_torch_modules_get_the_form_of_their_toolchain(toolchain: str) -> None:
 @pytest.mark.source("insights-fallback")
 def test_another_toolchain_is_asked_for_by_name(pair: tuple[Path, Path], data: Path) -> None:
     done = run(*pair, "-v", data, "--min-sqnr", 45, "--threads", 1, "--toolchain", "inc")
-    assert "for Intel Neural Compressor (named by the user" in done.stdout
+    assert "For Intel Neural Compressor (named by the user" in done.stdout
     assert "op_name_dict=" in done.stdout and "nodes_to_exclude" not in done.stdout
     assert run(*pair, "-v", data, "--min-sqnr", 45, "--toolchain", "nothing").returncode == 2
 

@@ -11,7 +11,7 @@ from builders.commands import run_quantmedic
 from click.testing import CliRunner
 
 import quantmedic
-from quantmedic.api.grouping import group_arguments
+from quantmedic.api.keywords import group_arguments
 from quantmedic.api.options import CollectOptions
 from quantmedic.cli.main import cli
 from quantmedic.engine.errors import QuantmedicError

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 import quantmedic
 from quantmedic.api.arguments import CollectArguments
 from quantmedic.cli.main import COMMANDS, cli
-from quantmedic.cli.values import Bytes
+from quantmedic.cli.values import size
 from quantmedic.demo import patient
 from quantmedic.engine.errors import CaseError, ModelError
 
@@ -118,10 +118,10 @@ SIZES = {
 
 
 def test_sizes_are_decimal_or_binary() -> None:
-    assert {text: Bytes().convert(text, None, None) for text in SIZES} == SIZES
+    assert {text: size(text) for text in SIZES} == SIZES
     for text in ("1EB", "i", "1 iB", "1e9", "-1GB", "0", "1GBs"):
         with pytest.raises(click.BadParameter):
-            Bytes().convert(text, None, None)
+            size(text)
 
 
 def test_the_help_shows_the_default_of_the_time_limit() -> None:

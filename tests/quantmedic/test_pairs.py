@@ -12,7 +12,7 @@ import quantmedic
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.diagnosis.prediction import predict
-from quantmedic.engine.diagnosis.suspects import PREFERENCE_DB, SUFFICIENT_DB
+from quantmedic.engine.diagnosis.repair_runs import PREFERENCE_DB, SUFFICIENT_DB
 from quantmedic.reports.context import build_context
 from quantmedic.reports.page.html import render_index
 from quantmedic.reports.terminal.console import render_console

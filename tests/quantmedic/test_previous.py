@@ -14,7 +14,7 @@ from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, q
 
 import quantmedic
 from quantmedic.api.options import RuleOptions
-from quantmedic.api.thresholds import rules_in_force
+from quantmedic.api.rulebase import rules_in_force
 from quantmedic.cli.main import cli
 from quantmedic.demo import patient
 from quantmedic.engine.case.records import Case

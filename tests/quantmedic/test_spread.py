@@ -10,12 +10,13 @@ from builders.trial_bench import quantized
 from onnx import numpy_helper
 
 import quantmedic
-from quantmedic.api.inspection import inspect
+from quantmedic.api.judging import inspect
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.diagnosis.harm import with_assumed
 from quantmedic.engine.diagnosis.prediction import predict
 from quantmedic.engine.diagnosis.prescription import code_of
-from quantmedic.engine.diagnosis.suspects import PREFERENCE_DB, Repairer, Suspect, suspects_of
+from quantmedic.engine.diagnosis.repair_runs import PREFERENCE_DB
+from quantmedic.engine.diagnosis.suspects import Repairer, Suspect, suspects_of
 from quantmedic.engine.formulas.change import HELPS_DB, everything, helped_places
 from quantmedic.engine.rules.evaluate import evaluate
 from quantmedic.engine.rules.remedy_kinds import REMEDY_KINDS, change_of

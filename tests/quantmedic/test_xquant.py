@@ -40,7 +40,7 @@ def written(case: Case, config: XQuantConfig) -> tuple[dict[str, Any], dict[str,
     diagnosis = quantmedic.judge(case, base)
     found = {suffix: words.similarity(diagnosis, role) for suffix, role in words.SETS.items()}
     with xquant._report_log(Path(config.report_dir)) as logger:
-        return xquant._write(case, derive(case, base), diagnosis, found, config, base, {}, logger)
+        return xquant.Results(quantmedic.inspect(case, base), diagnosis, found, config, logger).write({})
 
 
 @pytest.mark.source(

@@ -10,8 +10,7 @@ import pytest
 from quantmedic import xquant
 from quantmedic.engine.errors import QuantmedicError
 from quantmedic.reports import xquant as words
-from quantmedic.xquant import XQuantConfig, xquant_report_troubleshoot_pytorch_experimental
-from quantmedic.xquant_data import XQuantData
+from quantmedic.xquant import XQuantConfig, XQuantData, xquant_report_troubleshoot_pytorch_experimental
 
 pytestmark = pytest.mark.thorough
 

@@ -145,8 +145,8 @@ def test_histograms_show_the_range_of_the_quantizer(diagnosis: Diagnosis) -> Non
     first, *_ = charts = histogram_charts(diagnosis.histograms)
     assert [chart.stem for chart in charts][:2] == ["histogram-1", "histogram-2"]
     assert [limit.text for limit in first.limits] == ["-9.2", "9.13"]
-    assert any(bar.outside for bar in first.bars) and not all(bar.outside for bar in first.bars)
-    assert all(first.left <= bar.x <= first.right and bar.y >= first.top for bar in first.bars)
+    assert any(bar.flagged for bar in first.bars) and not all(bar.flagged for bar in first.bars)
+    assert all(first.left <= bar.x <= first.right and bar.height <= first.bottom - first.top for bar in first.bars)
     etree.fromstring(svg(first))
 
 

@@ -11,8 +11,8 @@ from builders.gates import accepted, regression
 from markdown_it.token import Token
 
 from quantmedic.engine.contract.diagnosis import Diagnosis
+from quantmedic.reports.block_markdown import inline_markdown
 from quantmedic.reports.machines.comment import LENGTH_LIMIT, render_comment
-from quantmedic.reports.templating import escape_markdown
 from quantmedic.reports.write import write_report
 
 READER = markdown_it.MarkdownIt("commonmark").enable(["table", "strikethrough"])
@@ -52,7 +52,7 @@ def test_hostile_names_are_inert(hostile_gate: Callable[[Diagnosis], Diagnosis],
 def test_names_notify_nobody_and_link_nowhere(subtests: pytest.Subtests) -> None:
     for name in ["@org/team", "see #12", "org/net#12", "https://evil.example", "www.evil.example"]:
         with subtests.test(name=name):
-            assert not re.search(r"@\w|#\d|://|www\.\w", html.unescape(escape_markdown(name)))
+            assert not re.search(r"@\w|#\d|://|www\.\w", html.unescape(inline_markdown(name)))
 
 
 @pytest.mark.thorough

@@ -20,11 +20,15 @@ from quantmedic.engine.versus.cause_changes import FactChange
 from quantmedic.engine.versus.side_by_side import ComparisonReport
 from quantmedic.reports.blocks import Column, Table
 from quantmedic.reports.charts.comparison import compare_chart
-from quantmedic.reports.files import comparison_files, comparison_markdown, comparison_page
+from quantmedic.reports.comparison_formats import (
+    comparison_files,
+    comparison_markdown,
+    comparison_page,
+    render_comparison,
+)
 from quantmedic.reports.machines.records import record_json
 from quantmedic.reports.templating import svg
 from quantmedic.reports.terminal.block_lines import render_table
-from quantmedic.reports.terminal.compare import render_comparison
 
 SVG = "{http://www.w3.org/2000/svg}"
 HOSTILE = (*HOSTILE_NAMES[:-1], "=1+1", HOSTILE_NAMES[-1])

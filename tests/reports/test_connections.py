@@ -6,13 +6,13 @@ from builders.budgets import line, with_budget
 from quantmedic.engine.case.proof import ExecutionRecord, TrialRecord
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.reports.context import build_context
-from quantmedic.reports.sections.cards import cause_cards
+from quantmedic.reports.sections.cards import connections
 from quantmedic.reports.terminal.console import render_console
 from quantmedic.reports.write import render_markdown
 
 
 def told(diagnosis: Diagnosis) -> list[tuple[str, ...]]:
-    return [card.connections for card in cause_cards(diagnosis, ())]
+    return [connections(cause, diagnosis) for cause in diagnosis.causes]
 
 
 @pytest.fixture

@@ -9,8 +9,9 @@ import pytest
 
 import quantmedic
 from quantmedic.engine.contract.diagnosis import Diagnosis
-from quantmedic.reports.sections.cards import PARTIAL, Example
-from quantmedic.reports.terminal.console import _snippet_lines, render_console, warning_lines
+from quantmedic.reports.blocks import Code, Tabs
+from quantmedic.reports.terminal.block_lines import block_lines
+from quantmedic.reports.terminal.console import render_console, warning_lines
 from quantmedic.reports.terminal.fixed import fixed_lines
 from quantmedic.reports.terminal.lines import WIDTH, fit_text
 from quantmedic.reports.terminal.summary import LINES
@@ -58,9 +59,8 @@ def test_lines_but_snippets_and_layers_fit_the_width(subtests: pytest.Subtests, 
     for name in ["diagnosis", "proven", "healthy"]:
         with subtests.test(name=name):
             text = render_console(request.getfixturevalue(name), verbosity="verbose")
-            assert not [
-                line for line in text.splitlines() if len(line) > WIDTH and not re.match(" {9}| +\\d+  | +#  ", line)
-            ]
+            long = [line for line in text.splitlines() if len(line) > WIDTH]
+            assert not [line for line in long if not re.match(" {2}quantize| +\\d+  | +#  ", line)]
 
 
 def test_names_move_no_cursor_and_command_no_runner(hostile_proven: Diagnosis) -> None:
@@ -74,7 +74,7 @@ def test_a_message_cannot_begin_a_runner_s_command(diagnosis: Diagnosis) -> None
     first, *rest = diagnosis.causes
     evil = first.model_copy(update={"message": "\n::error::owned"})
     text = render_console(diagnosis.model_copy(update={"causes": (evil, *rest)}), verbosity="verbose")
-    assert "   \\u003a:error::owned" in text
+    assert "\\u003a:error::owned" in text
 
 
 def test_one_warning_per_cause(diagnosis: Diagnosis) -> None:
@@ -89,7 +89,7 @@ def test_a_drop_without_cause_names_the_pages_to_read(diagnosis: Diagnosis) -> N
     bare = diagnosis.model_copy(update={"causes": (), "advice": ("preprocessing",), "advice_place": "open"})
     assert "To read: quantmedic explain preprocessing\n" in render_console(bare)
     text = render_console(bare, verbosity="verbose")
-    assert "Read in this order:\n  quantmedic explain preprocessing\n" in text
+    assert "Try these in order; the size of the drop sets the order.\n 1. quantmedic explain preprocessing\n" in text
 
 
 @pytest.mark.thorough
@@ -124,27 +124,17 @@ def renamed(found: Diagnosis, name: str) -> Diagnosis:
     return found.model_copy(update={"causes": (first.model_copy(update={"evidence": evidence}), *found.causes[1:])})
 
 
-def test_a_long_name_stands_whole_on_a_line_of_its_own(diagnosis: Diagnosis) -> None:
+def test_a_long_name_stands_whole(diagnosis: Diagnosis) -> None:
     name = "backbone/stage_3/block_12/" + "expanded_" * 6 + "convolution"
     text = render_console(renamed(diagnosis, name), verbosity="verbose")
-    assert name in [line.strip(" :") for line in text.splitlines()]
+    assert name in text
 
 
 def test_a_change_of_many_names_says_where_it_is_to_be_copied_from() -> None:
     code = f"quantize_static(nodes_to_exclude={[f'layer_{k}' for k in range(78)]})"
-    example = Example(code, "", "", PARTIAL)
-    (line,) = _snippet_lines(example, "prescription.py")
-    assert line.strip() == "the change lists 78 names: prescription.py has it, with all other settings"
-    (line,) = _snippet_lines(example, "")
-    assert "copy it from report.md or index.html" in line
-
-
-def test_a_call_without_the_settings_in_force_says_so() -> None:
-    example = Example('quantize_static("float.onnx", "int8.onnx", reader, per_channel=True)', "", "", PARTIAL)
-    caution, call = _snippet_lines(example, "")
-    assert caution.strip() == "the change alone; keep the other settings that you quantize with:"
-    assert call.strip() == example.code
-    assert list(_snippet_lines(Example("correct_biases()", "", "", ""), "")) == ["         correct_biases()"]
+    (line,) = block_lines([Tabs("a", [("ONNX Runtime", [Code(code)])])])
+    assert line == "  with ONNX Runtime: the change is long, copy it from report.md or index.html"
+    assert list(block_lines([Tabs("a", [("FX", [Code("correct()")]), ("PT2E", [])])])) == ["  with FX:", "  correct()"]
 
 
 def test_a_repair_shows_what_it_did_to_the_worst_part_of_the_outputs(diagnosis: Diagnosis, healthy: Diagnosis) -> None:

@@ -32,7 +32,7 @@ from quantmedic.reports.sections.gate import (
 )
 from quantmedic.reports.sections.prescription import REQUANTIZED
 from quantmedic.reports.sections.tables import LAYERS_SHOWN, RELATIONS
-from quantmedic.reports.templating import OTHER_VARIABLES, html_environment, markdown_environment
+from quantmedic.reports.templating import OTHER_VARIABLES, html_environment
 from quantmedic.reports.text import sentence
 from quantmedic.reports.write import render_markdown
 
@@ -64,7 +64,7 @@ def test_every_field_of_a_context_is_frozen_and_documented(subtests: pytest.Subt
 def test_templates_use_documented_variables_only(subtests: pytest.Subtests) -> None:
     for name in TEMPLATES:
         with subtests.test(name=name):
-            environment = markdown_environment() if name.endswith(".md") else html_environment()
+            environment = html_environment()
             source, *_ = environment.loader.get_source(environment, name)
             tree = environment.parse(source)
             used = jinja2.meta.find_undeclared_variables(tree)
@@ -76,9 +76,8 @@ def test_templates_use_documented_variables_only(subtests: pytest.Subtests) -> N
 
 @pytest.mark.thorough
 def test_every_variable_of_the_context_is_used() -> None:
-    environments = {name: markdown_environment() if name.endswith(".md") else html_environment() for name in TEMPLATES}
-    used = set()
-    for name, environment in environments.items():
+    environment, used = html_environment(), set()
+    for name in TEMPLATES:
         source, *_ = environment.loader.get_source(environment, name)
         used |= jinja2.meta.find_undeclared_variables(environment.parse(source))
     assert {field.name for field in dataclasses.fields(ReportContext)} <= used
@@ -135,12 +134,12 @@ def test_evidence_shows_the_worst_subjects_and_counts_the_rest(
     judged: Callable[[CaseFacts], Diagnosis], case: Callable[..., CaseFacts]
 ) -> None:
     card = build_context(judged(case(tuple(f"layer{i}" for i in range(20)))), {}).causes[0]
-    subjects = list(dict.fromkeys(line.subject for line in card.evidence))
-    assert len(subjects) == 3
-    assert card.more_subjects == len(card.layers) - 3 == len({line.subject for line in card.more_evidence})
-    assert card.evidence[1].fact == "weight.channel_range_ratio"
-    assert card.evidence[1].comparison == ">" and card.evidence[1].threshold == "16"
-    assert card.evidence[1].description and not card.evidence[4].description
+    worst, others = tables_of(card.blocks)[:2]
+    assert len(set(column(worst, "where"))) == 3
+    assert len(set(column(others, "where"))) == len(card.layers) - 3
+    assert shown(worst)[1][0] == "weight.channel_range_ratio" and shown(worst)[1][2:4] == (">", "16")
+    (_, described), (_, silent) = worst.rows[1][0], worst.rows[4][0]
+    assert described.text and not silent.text
 
 
 def test_the_gate_is_none_where_none_was_asked_for(diagnosis: Diagnosis) -> None:
@@ -174,13 +173,13 @@ def test_a_finding_exempted_on_one_layer_of_two_rules_is_not_exempted(diagnosis:
 def test_explained_findings_are_counted_by_rule(diagnosis: Diagnosis) -> None:
     card = build_context(diagnosis, {}).causes[1]
     assert card.cause == "too-few-samples"
-    assert card.explains_text == f"A001 ×{len(card.explains.rows)}"
+    assert "#### Explains 13 findings: A001 ×13" in blocks_markdown(card.blocks)
 
 
 def test_snippets_are_grouped_by_toolchain_and_the_model_s_own_comes_first(diagnosis: Diagnosis) -> None:
-    blocks = build_context(diagnosis, {}).causes[0].remedies[0].toolchains
-    assert [(block.toolchain, block.preferred) for block in blocks] == [("ONNX Runtime", True), ("Sony MCT", False)]
-    assert '["features.3.conv.0.0", "features.4.conv.1.0", "classifier.1"]' in blocks[1].examples[0].code
+    (own, _), (other, blocks) = build_context(diagnosis, {}).causes[0].remedies[0].ways.ways
+    assert (own, other) == ("ONNX Runtime", "Sony MCT")
+    assert '["features.3.conv.0.0", "features.4.conv.1.0", "classifier.1"]' in blocks_markdown(blocks)
 
 
 def test_of_many_layers_the_worst_are_shown(

@@ -1,7 +1,6 @@
 """Maps of language models: cells stand where their figures belong, and say the same as the tables beside them."""
 
 import re
-from typing import Any
 from xml.etree import ElementTree
 
 from builders.properties import examples
@@ -11,8 +10,8 @@ from hypothesis import strategies as some
 
 from quantmedic.engine.case.facts import LanguageFacts
 from quantmedic.engine.case.language_facts import BlockFacts, ExpertFacts, TextFacts
-from quantmedic.reports.blocks import Block
-from quantmedic.reports.sections.language_maps import HeatMap, TextBars, expert_map, position_map, texts_blocks
+from quantmedic.reports.blocks import Table
+from quantmedic.reports.sections.language_maps import TextBars, expert_map, position_map, texts_blocks
 from quantmedic.reports.templating import html_environment
 
 NOISES = some.none() | some.floats(0, 1e6, allow_nan=False)
@@ -43,30 +42,29 @@ LANGUAGE = LanguageFacts(
 )
 
 
-def drawn(blocks: list[Block]) -> Any:
-    """The drawing among blocks."""
-    return next(block for block in blocks if isinstance(block, HeatMap | TextBars))
+def shades(table: Table) -> list[list[int | None]]:
+    """How strong the colour of each cell is; None where it has none."""
+    spans = [[cell[0] if isinstance(cell, list) else None for cell in cells] for _, *cells in table.rows]
+    return [[None if span is None else int(span.look.rpartition("-")[2]) for span in row] for row in spans]
 
 
 def test_cells_say_how_much_is_lost_where() -> None:
-    blocks = position_map(LANGUAGE)
-    found, (table,) = drawn(blocks), tables_of(blocks)
-    assert [full for _, _, full in found.columns] == ["first token", "tokens 1 to 10", "token 11", "tokens from 12 on"]
+    (table,) = tables_of(position_map(LANGUAGE))
+    heads = [column.head for column in table.columns]
+    assert heads == ["block", "first token", "tokens 1 to 10", "token 11", "tokens from 12 on"]
     assert column(table, "block") == ["KL divergence", "model.layers.0", "model.layers.1"]
-    assert [cell.text for cell in found.rows[1].cells] == ["30", "20", "10", "∞"]
-    assert [cell.text for cell in found.rows[2].cells] == ["40", "–", "10", "20"]
-    depths = [cell.depth for cell in found.rows[2].cells]
-    assert depths[0] < depths[3] < depths[2] and depths[1] == 0, "more noise, more colour; nothing where not measured"
-    assert found.rows[1].cells[2].depth == depths[2], "blocks have one scale"
-    assert found.rows[2].cells[1].tip == "model.layers.1, tokens 1 to 10: not measured"
+    assert shown(table)[1][1:] == ("30.0 dB", "20.0 dB", "10.0 dB", "∞ dB")
+    assert shown(table)[2][1:] == ("40.0 dB", "-", "10.0 dB", "20.0 dB")
+    (first, _, third, last) = shades(table)[2]
+    assert first < last < third and shades(table)[2][1] is None, "more noise, more colour; none where not measured"
+    assert shades(table)[1][2] == third, "blocks have one scale"
 
 
 def test_experts_are_cells_of_their_block() -> None:
-    blocks = expert_map(LANGUAGE)
-    found, (table, routers) = drawn(blocks), tables_of(blocks)
-    assert [cell.text for cell in found.rows[0].cells] == ["10", "20"]
-    assert found.rows[0].cells[0].tip == "model.layers.0, expert 0: 10.0 dB, 75.0 % of the choices"
-    assert shown(table)[1][2] == "-" and shown(routers)[1][1:3] == ("90.0 %", "4.0 %")
+    table, routers = tables_of(expert_map(LANGUAGE))
+    assert shown(table)[0][1:] == ("10.0 dB", "20.0 dB") and shown(table)[1][2] == "-"
+    assert table.rows[0][1][1].text == "75.0 %"
+    assert shown(routers)[1][1:3] == ("90.0 %", "4.0 %")
     assert shown(routers)[0][3:] == ("0: 10.0 dB", "1: 25.0 % of the choices")
 
 
@@ -76,7 +74,8 @@ def test_nothing_is_drawn_of_what_was_not_measured() -> None:
 
 
 def test_many_texts_are_as_many_bars_as_fit() -> None:
-    found = drawn(texts_blocks(LanguageFacts(kl_by_text=tuple(float(k) for k in range(1, 1001)))))
+    blocks = texts_blocks(LanguageFacts(kl_by_text=tuple(float(k) for k in range(1, 1001))))
+    found = next(block for block in blocks if isinstance(block, TextBars))
     assert len(found.bars) == 200
     heights = [height for _, height in found.bars]
     assert heights == sorted(heights, reverse=True) and heights[0] == found.size[1]
@@ -89,23 +88,21 @@ def test_many_texts_are_as_many_bars_as_fit() -> None:
     )
 )
 @examples(20)
-def test_maps_are_sound_drawings_whatever_was_measured(noises: list[list[float | None]]) -> None:
+def test_maps_are_sound_whatever_was_measured(noises: list[list[float | None]]) -> None:
     columns = len(noises[0])
     language = LanguageFacts(
         positions=tuple(range(columns)),
         kl_by_position=tuple(noises[0]),
         blocks=tuple(block(k, tuple(row)) for k, row in enumerate(noises)),
     )
-    found = drawn(position_map(language))
-    for row in found.rows:
-        assert len(row.cells) == columns and all(0 <= cell.depth <= 1 for cell in row.cells)
-        assert row.y + found.height <= found.whole[1] and row.cells[-1].x + found.width <= found.whole[0]
+    for table in tables_of(position_map(language)):
+        assert all(len(row) == columns + 1 for row in table.rows)
+        assert all(shade is None or 0 <= shade <= 9 for row in shades(table) for shade in row)
 
 
 def test_drawings_are_escaped_and_parse() -> None:
     render = html_environment().get_template("_blocks.html").module.blocks
-    for made in (position_map(LANGUAGE), texts_blocks(LANGUAGE)):
-        text = str(render(made, False))
-        drawing = re.search(r"<svg.*?</svg>", text, re.DOTALL)
-        assert drawing is not None and ElementTree.fromstring(drawing[0]).findall(".//rect")
-        assert "<b>so" not in text
+    text = str(render(texts_blocks(LANGUAGE), False))
+    drawing = re.search(r"<svg.*?</svg>", text, re.DOTALL)
+    assert drawing is not None and ElementTree.fromstring(drawing[0]).findall(".//rect")
+    assert "<b>so" not in text

@@ -9,10 +9,12 @@ from builders.hostile import HOSTILE_NAMES
 from quantmedic.engine.contract.budget_report import LossPart, TaskShare
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.rules.remedy_kinds import REMEDY_KINDS
+from quantmedic.reports.block_markdown import blocks_markdown
+from quantmedic.reports.blocks import Figure
 from quantmedic.reports.context import build_context
 from quantmedic.reports.machines.json import render_json
 from quantmedic.reports.page.html import render_index
-from quantmedic.reports.sections.budget_box import NO_NAME, BudgetBox, budget_box
+from quantmedic.reports.sections.budget_box import NO_NAME, BudgetBox, budget_box, budget_rows
 from quantmedic.reports.terminal.console import render_console
 from quantmedic.reports.terminal.summary import TITLE
 from quantmedic.reports.write import render_markdown
@@ -23,6 +25,11 @@ def box_of(diagnosis: Diagnosis) -> BudgetBox:
     box = budget_box(diagnosis, ())
     assert box is not None
     return box
+
+
+def said_of(diagnosis: Diagnosis) -> str:
+    """The section as Markdown."""
+    return blocks_markdown(box_of(diagnosis).section.blocks)
 
 
 def short_budget(diagnosis: Diagnosis) -> list[str]:
@@ -39,18 +46,18 @@ SMALL = line("classifier.1", 0.25)
 
 
 def test_the_rows_sum_up(diagnosis: Diagnosis) -> None:
-    box = box_of(with_budget(diagnosis, (HEALED, SMALL), unsimulated=0.05))
-    assert [row.share for row in box.rows] == ["60 %", "25 %", "10 %", "5 %"]
-    assert box.rows[0].healed == "per-channel weight scales alone remove 55 %"
-    assert [row.nameless for row in box.rows] == [NO_NAME, NO_NAME, "", ""]
+    rows = budget_rows(with_budget(diagnosis, (HEALED, SMALL), unsimulated=0.05))
+    assert [row.share for row in rows] == ["60 %", "25 %", "10 %", "5 %"]
+    assert rows[0].healed == "per-channel weight scales alone remove 55 %"
+    assert [row.nameless for row in rows] == [NO_NAME, NO_NAME, "", ""]
 
 
 def test_a_line_links_the_card_of_the_cause_that_names_it(diagnosis: Diagnosis) -> None:
     cause = diagnosis.causes[0]
     named = line("features.3.conv.0.0", 0.9, causes=(cause.cause, "explained-by-another"))
-    row = box_of(with_budget(diagnosis, (named,))).rows[0]
-    assert [(one.cause, one.code) for one in row.causes] == [
-        (cause.cause, cause.rules[0]), ("explained-by-another", ""),
+    row = budget_rows(with_budget(diagnosis, (named,)))[0]
+    assert [(one.text, one.target) for one in row.causes] == [
+        (f"{cause.rules[0]} {cause.cause}", f"#cause-{cause.rules[0]}"), ("explained-by-another", ""),
     ]  # fmt: skip
     assert row.nameless == ""
     assert f'href="#cause-{cause.rules[0]}"' in budget_of_page(with_budget(diagnosis, (named,)))
@@ -92,8 +99,8 @@ def test_all_layers_of_a_line_can_be_read(diagnosis: Diagnosis) -> None:
     found = with_budget(diagnosis, (line("block0/conv", 0.4, places=names, layers=names),))
     assert all(name in " ".join(render_console(found, verbosity="verbose").split()) for name in names)
     page = budget_of_page(found)
-    assert "All 40 layers" in page and page.count("<li>") == 40
-    assert box_of(found).rows[0].href == "#noise-1" and 'id="noise-1"' in page
+    assert "All 40 layers" in page and all(name.replace("/", "/<wbr>") in page for name in names)
+    assert budget_rows(found)[0].href == "#noise-1" and 'id="noise-1"' in page
 
 
 def test_what_limits_it_is_said(diagnosis: Diagnosis) -> None:
@@ -101,9 +108,8 @@ def test_what_limits_it_is_said(diagnosis: Diagnosis) -> None:
     said = " ".join(" ".join(short_budget(short)).split())
     assert "many places, none causes half of it (largest: from no quantizer: kernels" in said
     assert "40 %" in said
-    notes = box_of(short).notes
-    assert len(notes) == 2 and f"budget of {short.loss_budget.runs} runs" in notes[1]
-    assert box_of(with_budget(diagnosis, (HEALED,))).notes == ()
+    assert f"budget of {short.loss_budget.runs} runs" in said_of(short)
+    assert "budget of" not in said_of(with_budget(diagnosis, (HEALED,)))
 
 
 def test_every_format_says_the_same_shares(diagnosis: Diagnosis) -> None:
@@ -144,25 +150,25 @@ def with_task(diagnosis: Diagnosis, *, whole: LossPart) -> Diagnosis:
 
 def test_what_the_task_loses_stands_beside_the_noise(diagnosis: Diagnosis) -> None:
     found = with_task(diagnosis, whole=loss(0.13))
-    box = box_of(found)
-    assert box.task == "On 48 samples, quantizing costs 13.00 points of top-1 (11.00 … 15.00)."
-    assert [row.lost for row in box.rows] == [
+    rows = budget_rows(found)
+    assert "On 48 samples, quantizing costs 13.00 points of top-1 (11.00 … 15.00)." in said_of(found)
+    assert [row.lost for row in rows] == [
         "10.00 points (8.00 … 12.00)", "not judged (-19.00 … 21.00)", "0.00 points (-2.00 … 2.00)",
         "-1.00 points (-3.00 … 1.00)", "3.00 points (1.00 … 5.00)",
     ]  # fmt: skip
-    assert box.rows[0].views == "alone 12.00, last 8.00"
+    assert rows[0].views == "alone 12.00, last 8.00"
     short = " ".join(" ".join(short_budget(found)).split())
     assert (
         "60 %, and 77 % of the loss of top-1, from weights of features.3.conv.0.0" in short
         and "25 % from weights of" in short
     )
     assert len(short_budget(found)) <= 3
-    assert any(note.startswith("Not judged: parts") for note in box.notes)
+    assert "- Not judged: parts" in said_of(found)
 
 
 def test_the_picture_of_the_loss_ends_at_nothing(diagnosis: Diagnosis) -> None:
-    chart = box_of(with_task(diagnosis, whole=loss(0.13))).task_chart.broad
-    assert chart is not None
+    blocks = box_of(with_task(diagnosis, whole=loss(0.13))).section.blocks
+    _, chart = (block.chart for block in blocks if isinstance(block, Figure))
     assert [bar.text for bar in chart.bars] == [
         "13.00 points", "10.00 points", "1.00 points", "3.00 points", "-1.00 points",
     ]  # fmt: skip
@@ -172,9 +178,10 @@ def test_the_picture_of_the_loss_ends_at_nothing(diagnosis: Diagnosis) -> None:
 
 def test_a_loss_that_is_not_told_from_none_is_not_divided(diagnosis: Diagnosis) -> None:
     found = with_task(diagnosis, whole=loss(0.01, 0.05, judged=False))
-    box = box_of(found)
-    assert "48 samples are too few to distinguish a loss from none (-4.00 … 6.00)." in box.task
-    assert box.task_chart is None and box.metric == "" and not any(row.lost for row in box.rows)
+    said = said_of(found)
+    assert "48 samples are too few to distinguish a loss from none (-4.00 … 6.00)." in said
+    assert "graphs/task-loss.svg" not in said and "lost top-1" not in said
+    assert not any(row.lost for row in budget_rows(found))
     assert "loss of top-1" not in " ".join(short_budget(found))
 
 

@@ -9,8 +9,8 @@ import pytest
 from builders.gates import regression
 
 from quantmedic.engine.contract.diagnosis import Diagnosis
+from quantmedic.reports.block_markdown import code_fence, code_span, inline_markdown
 from quantmedic.reports.context import build_context
-from quantmedic.reports.templating import code_fence, code_span, escape_markdown
 from quantmedic.reports.write import render_markdown
 
 
@@ -29,7 +29,7 @@ def test_reports_are_what_the_golden_files_hold(
     golden("report.md", render_markdown(build_context(diagnosis, manuals)))
     golden("report-proven.md", render_markdown(build_context(proven, manuals)))
     text = render_markdown(build_context(regression(proven), {}))
-    golden("report-gate.md", text[text.index("## Gate") : text.index("| fact |")])
+    golden("report-gate.md", text[text.index("## Gate") : text.index("Evidence")])
 
 
 def test_what_is_exempted_is_struck_through(proven: Diagnosis) -> None:
@@ -38,8 +38,8 @@ def test_what_is_exempted_is_struck_through(proven: Diagnosis) -> None:
     inline = [token.children or [] for token in tokens if token.type == "inline"]
     struck = [after.content for line in inline for token, after in pairwise(line) if token.type == "s_open"]
     assert {"too-few-samples", "representative"} <= set(struck) and "channel-range-imbalance" not in struck
-    assert "*Exempted: swish is fixed in the accelerator, VIS-214 (until 2026-11-30)*" in text
-    assert "*1 of 3 layers is exempted: swish" in text
+    assert "\nExempted: swish is fixed in the accelerator, VIS-214 (until 2026-11-30)." in text
+    assert "\n1 of 3 layers is exempted: swish" in text
 
 
 def test_every_table_row_has_the_columns_of_its_head(
@@ -72,10 +72,10 @@ def test_no_value_becomes_markup(
 
 
 def test_escapes() -> None:
-    assert escape_markdown("a|b <b> `c` *d* _e_ snake_case & [x](y)") == (
+    assert inline_markdown("a|b <b> `c` *d* _e_ snake_case & [x](y)") == (
         "a\\|b &lt;b&gt; \\`c\\` \\*d\\* \\_e\\_ snake_case &amp; \\[x\\](y)"
     )
-    assert escape_markdown("line\nbreak") == "line\\\\u000abreak"
+    assert inline_markdown("line\nbreak") == "line\\\\u000abreak"
     assert code_span("features.1.conv") == "`features.1.conv`"
     assert code_span("a`b") == "a\\`b"
     assert code_span("a|b") == "a\\|b"

@@ -119,7 +119,7 @@ def test_verdict_and_unknown_numbers(subtests: pytest.Subtests, diagnosis: Diagn
             previous = Previous(effect=Effect(same_data=False, helped=helped), changed=(), tried=())
             shown = diagnosis.model_copy(update={"previous": previous})
             text = " ".join(render_console(shown, verbosity="verbose").split())
-            assert f"since the previous case: {word} the two cases were not judged on the same samples" in text
+            assert f"Since the previous case: {word} the two cases were not judged on the same samples" in text
             assert "changed: no setting that is measured" in text
 
 

@@ -66,7 +66,9 @@ def test_what_quantizing_again_recovers_as_well_is_no_merit_of_a_remedy(
             found = proven.model_copy(update={"causes": (cause, *proven.causes[1:]), "proof": tried})
             (gain, *_) = (card := cause_cards(found, ())[0]).gains
             assert (
-                ("no merit of it alone" in gain.judged) == said == ("no merit of it alone" in card.remedies[0].measured)
+                ("no merit of it alone" in gain.judged)
+                == said
+                == ("no merit of it alone" in card.remedies[0].facts["measured"])
             )
             assert gain.look == ("unproven" if said else "measured")
             assert ("quantizing again with nothing changed" in render_markdown(build_context(found, {}))) == said
@@ -84,9 +86,9 @@ def test_quantizing_again_with_nothing_changed_is_confirmed_by_the_toolchain_and
     tried = proof.model_copy(update={"executions": (again,), "baseline": 0})
     card = cause_cards(proven.model_copy(update={"causes": (cause,), "proof": tried}), ())[0]
     assert "no merit of it alone" not in card.gains[0].judged and card.gains[0].look == "measured"
-    assert "of 9.50 points lost on 200 samples" in card.remedies[0].measured
-    assert "quantized again by the toolchain with no option changed, +9.0 dB" in card.remedies[0].measured
-    assert card.remedies[1].measured == "no, that takes other inputs than those given"
+    assert "of 9.50 points lost on 200 samples" in card.remedies[0].facts["measured"]
+    assert "quantized again by the toolchain with no option changed, +9.0 dB" in card.remedies[0].facts["measured"]
+    assert card.remedies[1].facts["measured"] == "no, that takes other inputs than those given"
     assert card.remedies[1].changes.startswith("only if the inputs given are not like those of the application")
     assert card.remedies[1].predicted == ""
 

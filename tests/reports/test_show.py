@@ -137,7 +137,7 @@ def test_names_of_a_layer_are_whole(inspection: Inspection) -> None:
 
 def test_data_sets_stand_side_by_side(inspection: Inspection) -> None:
     lines = list(data_lines(inspection))
-    assert lines[1].split() == ["fact", "representative", "validation"]
+    assert ["fact", "representative", "validation"] in [line.split() for line in lines]
     assert next(line.split() for line in lines if line.startswith("samples")) == ["samples", "160", "512"]
     assert max(map(len, lines)) <= 100
 
@@ -146,8 +146,8 @@ def test_data_sets_stand_side_by_side(inspection: Inspection) -> None:
 def test_the_budget_is_printed_whole(patient_case: Path) -> None:
     result = CliRunner().invoke(cli, ["show", str(patient_case), "--table", "loss-budget"])
     assert result.exit_code == 0
-    assert result.output.lstrip().startswith("where the noise comes from (")
-    assert "quantizing the input image: values below its range are cut off" in " ".join(result.output.split())
+    assert result.output.lstrip().startswith("Where the noise comes from\n")
+    assert all(word in result.output for word in ("input image", "values below", "cut off", "101 %"))
 
 
 @pytest.mark.thorough
@@ -163,7 +163,7 @@ def test_the_budget_as_a_spreadsheet_has_every_line(patient_case: Path) -> None:
 @pytest.mark.thorough
 def test_a_healthy_case_has_a_budget_to_show(healthy_case: Path) -> None:
     result = CliRunner().invoke(cli, ["show", str(healthy_case), "--table", "loss-budget"])
-    assert result.output.lstrip().startswith("where the noise comes from (")
+    assert result.output.lstrip().startswith("Where the noise comes from\n")
     assert "no rule matches" not in result.output
 
 

@@ -11,7 +11,7 @@ from builders.onnx_models import images, random, residual_net, run, save_pair, s
 import quantmedic
 from quantmedic.engine.case.proof import ExecutionRecord, ProofRecord
 from quantmedic.engine.contract.diagnosis import Diagnosis
-from quantmedic.reports.sections.prescription import prescription_box
+from quantmedic.reports.sections.prescription import execution_text
 from quantmedic.reports.sections.proof import execution_lines
 
 pytestmark = pytest.mark.thorough
@@ -100,9 +100,10 @@ def test_of_a_stale_model_quantizing_again_leads(stale: Found) -> None:
     assert stale.baseline.trial.proven and stale.baseline.own is None
     assert stale.baseline.trial.gain_db > 10
     assert stale.remedies == [AGAIN]
-    box = prescription_box(stale.diagnosis)
-    assert box is not None and box.grade == "executed"
-    assert "was not made from this float model and these representative data with these settings" in box.executed
+    given = stale.diagnosis.prescription
+    assert given is not None and given.grade == "executed"
+    said = execution_text(given, stale.diagnosis)
+    assert "was not made from this float model and these representative data with these settings" in said
 
 
 @pytest.mark.nightly
@@ -115,8 +116,9 @@ def test_a_remedy_is_credited_with_what_it_adds_to_quantizing_again(coarse_and_s
     assert best.trial.gain_db == pytest.approx(again.gain_db + best.own.gain_db, abs=1e-6)
     assert best.own.sqnr_before == again.sqnr_after
     assert best.credit == best.own
-    box, lines = prescription_box(found.diagnosis), execution_lines(found.diagnosis)
-    assert box is not None and "Of this, quantizing again with nothing changed recovers" in box.executed
+    given, lines = found.diagnosis.prescription, execution_lines(found.diagnosis)
+    assert given is not None
+    assert "Of this, quantizing again with nothing changed recovers" in execution_text(given, found.diagnosis)
     assert lines[0].reason == ""
     assert all("beyond quantizing again alone: " in line.reason for line in lines[1:])
     idle = [run for run in found.proof.executions[1:] if run.own.gain_db < 0.5]
@@ -129,8 +131,9 @@ def test_where_the_same_model_comes_out_a_remedy_keeps_all_of_its_gain(coarse: F
     assert coarse.proof.best != coarse.proof.baseline
     assert best.credit == best.trial
     assert best.own is not None and best.own.gain_db == pytest.approx(best.trial.gain_db, abs=1e-9)
-    box = prescription_box(coarse.diagnosis)
-    assert box is not None and "Quantizing again with nothing changed recovers none of it." in box.executed
+    given = coarse.diagnosis.prescription
+    assert given is not None
+    assert "Quantizing again with nothing changed recovers none of it." in execution_text(given, coarse.diagnosis)
 
 
 @pytest.mark.nightly
@@ -154,5 +157,4 @@ def test_what_is_prescribed_is_measured_on_all_samples(coarse_and_stale: Found) 
     gain = 10 * np.log10(np.square(before - float_out).sum() / np.square(after - float_out).sum())
     assert trial.gain_db == pytest.approx(gain, abs=0.01)
     assert trial.low_db < gain < trial.high_db
-    box = prescription_box(found.diagnosis)
-    assert box is not None and "on all 96 samples" in box.executed
+    assert "on all 96 samples" in execution_text(found.diagnosis.prescription, found.diagnosis)

@@ -19,7 +19,7 @@ from quantmedic.collectors.measure.models import Edited, Fitting, Runner
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.decibels import sqnr_db
 from quantmedic.engine.diagnosis.advice import general_advice
-from quantmedic.engine.diagnosis.candidates import Choice, baseline
+from quantmedic.engine.diagnosis.candidates import Candidates, Choice
 from quantmedic.engine.diagnosis.prescription import code_of, write_prescription
 from quantmedic.engine.errors import DataError, ModelError
 from quantmedic.engine.formulas.change import Change
@@ -156,7 +156,7 @@ def test_the_printed_script_heals(tmp_path: Path) -> None:
     ]
     choices = [Choice(advice.id, ((None, advice),), advice.title, None) for advice in advised]
     given = write_prescription(diagnosis, choices, find_toolchain("litert", BASE.toolchains))
-    code, nothing = code_of(given), baseline(diagnosis, BASE, find_toolchain("litert", BASE.toolchains))
+    code, nothing = code_of(given), Candidates(diagnosis, BASE, find_toolchain("litert", BASE.toolchains)).baseline
     assert nothing is not None and nothing.lead is not None and nothing.lead.id not in remedies
     assert code is not None and given.conflicts == () and given.mark == "run"
     tensor = read_litert(path).tensors[read_litert(path).inputs[0]].name

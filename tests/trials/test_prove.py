@@ -14,7 +14,7 @@ from onnx import numpy_helper
 
 import quantmedic
 from quantmedic.api.options import ProofOptions, Prove, RuleOptions
-from quantmedic.api.thresholds import rules_in_force
+from quantmedic.api.rulebase import rules_in_force
 from quantmedic.collectors.measure.models import Fitting
 from quantmedic.demo import patient
 from quantmedic.engine.case.proof import ProofRecord

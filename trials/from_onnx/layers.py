@@ -1,6 +1,6 @@
 """New weights and biases in a draft of the quantized model."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -33,13 +33,18 @@ _SAME = 1e-4
 
 @dataclass
 class Layer:
-    """An operator with weights, in the original graph and in the draft."""
+    """An operator with weights, in the original graph and in the draft.
+
+    Attributes:
+        before: ``scales_of`` it before anything was changed.
+    """
 
     op: Operator
     node: onnx.NodeProto
     stored: Constant
     models: PairedOnnxGraphs
     name: str
+    before: tuple[str, str] | None = None
 
     @cached_property
     def original(self) -> Original:
@@ -112,19 +117,13 @@ def scales_of(draft: Draft, layer: Layer) -> tuple[str, str] | None:
     return (found[0], found[1]) if len(found) == 2 else None
 
 
-def settle_layers(
-    draft: Draft,
-    layers: Mapping[int, Layer],
-    change: Change,
-    before: Mapping[int, tuple[str, str] | None],
-) -> list[str]:
+def settle_layers(draft: Draft, layers: Mapping[int, Layer], change: Change) -> list[str]:
     """Store weights and biases in their new forms, and every int32 bias on the step of its input times its weights'.
 
     Args:
         draft: The draft, with the new grids of activations in it.
         layers: What ``layers_of`` found.
         change: The change.
-        before: ``scales_of`` every layer before anything was changed.
 
     Returns:
         What could not be done.
@@ -136,21 +135,19 @@ def settle_layers(
         if form is not None and layer.weight is None:
             found.append(f"the weights of {layer.name}: their float values are not known")
             form = None
-        found += _settle(draft, layer, form, k in change.biases, before.get(k))
+        found += _settle(draft, layer, form, k in change.biases)
     return found
 
 
-def products_of_precise_inputs(
-    draft: Draft, layers: Mapping[int, Layer], before: Mapping[int, tuple[str, str] | None]
-) -> list[tuple[onnx.NodeProto, str]]:
+def products_of_precise_inputs(draft: Draft, layers: Iterable[Layer]) -> list[tuple[onnx.NodeProto, str]]:
     """Products of an input finer than 8 bits and weights kept as codes, after a change; the input in words.
 
     Such a product onnxruntime may compute as a MatMulNBits, which rounds its input to 8 bits. Which ones it does
     depends on its version: 1.31 leaves inputs of 16-bit codes alone, 1.32 does not.
     """
     found = []
-    for k, layer in layers.items():
-        if layer.node.op_type not in ("MatMul", "Gemm") or before.get(k) is None:
+    for layer in layers:
+        if layer.node.op_type not in ("MatMul", "Gemm") or layer.before is None:
             continue
         other, weight = (
             draft.writers.get(draft.source(layer.node.input[i])) for i in (1 - min(layer.position, 1), layer.position)
@@ -178,9 +175,7 @@ def settle_operands(draft: Draft, models: PairedOnnxGraphs, case: Case, change: 
                 node.input[places[operand.place]] = name
 
 
-def _settle(
-    draft: Draft, layer: Layer, form: WeightForm | None, float_bias: bool, before: tuple[str, str] | None
-) -> list[str]:
+def _settle(draft: Draft, layer: Layer, form: WeightForm | None, float_bias: bool) -> list[str]:
     codes = None
     if form == "float":
         assert layer.weight is not None
@@ -191,10 +186,12 @@ def _settle(
     place = [k for k, name in enumerate(layer.node.input) if name][2:3]
     again = _is_rounded_again(draft, layer)
     if layer.bias is not None and place and float_bias and (form == "float" or not again):
-        made = _unrounded_bias if again else _float_bias
-        layer.node.input[place[0]] = made(draft, layer, layer.known_bias)
-    elif layer.bias is not None and place and before is not None:
-        codes = _settle_bias(draft, layer, codes, place[0], before, found, afresh=float_bias)
+        name = f"{layer.bias.name}_float"
+        layer.node.input[place[0]] = (
+            _unrounded_bias(draft, layer, layer.known_bias) if again else draft.add_constant(name, layer.known_bias)
+        )
+    elif layer.bias is not None and place and layer.before is not None:
+        codes = _settle_bias(draft, layer, codes, place[0], found, afresh=float_bias)
     elif form == "float" and again:
         values = draft.value_of(layer.node.input[place[0]]) if place else np.zeros(layer.channels, np.float32)
         if values is not None and values.dtype == np.float32:
@@ -223,11 +220,6 @@ def _is_rounded_again(draft: Draft, layer: Layer) -> bool:
     return is_coded and layer.node.op_type in _ROUNDED_AGAIN and draft.writes_codes(layer.node.output[0])
 
 
-def _float_bias(draft: Draft, layer: Layer, values: Float32) -> str:
-    assert layer.bias is not None
-    return draft.add_constant(f"{layer.bias.name}_float", values)
-
-
 def _unrounded_bias(draft: Draft, layer: Layer, values: Float32) -> str:
     """The bias of a layer with float weights, as int32 codes on a step finer than float32: these the runtime leaves."""
     base = layer.bias.name if layer.bias is not None else f"{layer.op.outputs[0]}_bias"
@@ -242,21 +234,14 @@ def _weight_codes(layer: Layer, form: WeightForm) -> Codes:
 
 
 def _settle_bias(
-    draft: Draft,
-    layer: Layer,
-    codes: Codes | None,
-    place: int,
-    before: tuple[str, str],
-    found: list[str],
-    *,
-    afresh: bool,
+    draft: Draft, layer: Layer, codes: Codes | None, place: int, found: list[str], *, afresh: bool
 ) -> Codes | None:
     """Put an int32 bias on the step of the product; returns the weights, where they need a wider scale for it too.
 
     A bias that was cut off because it did not fit stays so, unless it is to be made afresh.
     """
-    now = scales_of(draft, layer)
-    if now is None or (codes is None and now == before and not afresh):
+    before, now = layer.before, scales_of(draft, layer)
+    if before is None or now is None or (codes is None and now == before and not afresh):
         return codes
     assert layer.bias is not None and layer.bias.quantizer is not None and layer.stored.quantizer is not None
     x_before, w_before, x_now, w_now = (draft.value_of(name) for name in (*before, *now))

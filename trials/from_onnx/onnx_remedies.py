@@ -186,9 +186,10 @@ def _edit_constants(models: OnnxModels, case: Case, change: Change, runtime: str
     unpack_weights(draft, models, change)
     names = {op.index: op.name for op in case.record.operators}
     layers = layers_of(draft, models, names)
-    before = {k: scales_of(draft, layer) for k, layer in layers.items()}
+    for layer in layers.values():
+        layer.before = scales_of(draft, layer)
     unedited = settle_grids(draft, models, case, change.grids)
-    unedited += settle_layers(draft, layers, change, before)
+    unedited += settle_layers(draft, layers, change)
     settle_operands(draft, models, case, change)
     dynamic, refused = settle_dynamic(draft, models, change, names)
     unedited += refused
@@ -201,7 +202,7 @@ def _edit_constants(models: OnnxModels, case: Case, change: Change, runtime: str
             help="apply the remedy with the tool that quantized the model",
         )
     draft.index()
-    products = products_of_precise_inputs(draft, layers, before)
+    products = products_of_precise_inputs(draft, layers.values())
     model = draft.finish()
     return model, [*unedited, *_rounded_inputs(models.quantized, model, products, runtime)]
 

@@ -211,23 +211,15 @@ class _Batches:
             yield list(self.models.inputs.tensors(batch.inputs, self.models.float_module).values())
 
 
-def _as_loader(given: _Batches) -> object:
-    return given
-
-
-def _as_generator(given: _Batches) -> object:
-    return given.lists
-
-
 @dataclass(frozen=True)
 class TorchExecutor(Executor):
     """Runs prescriptions for one toolchain, on the float module and the calibration data.
 
     Attributes:
-        supply: The data in the form in which the text takes them.
+        supply: The data in the form in which the text takes them; a data loader where nothing is said.
     """
 
-    supply: Callable[[_Batches], object]
+    supply: Callable[[_Batches], object] = lambda given: given
 
     @property
     def data(self) -> str:
@@ -295,9 +287,9 @@ def _refusal(toolchain: str, error: Exception) -> ModelError:
 
 
 EXECUTORS = (
-    TorchExecutor("FX", "torch", frozenset({"model", "loader"}), _as_loader),
-    TorchExecutor("PT2E", "torchao", frozenset({"model", "loader"}), _as_loader),
-    TorchExecutor("torchao", "torchao", frozenset({"model", "loader"}), _as_loader),
-    TorchExecutor("Sony MCT", "model-compression-toolkit", frozenset({"model", "gen"}), _as_generator),
+    TorchExecutor("FX", "torch", frozenset({"model", "loader"})),
+    TorchExecutor("PT2E", "torchao", frozenset({"model", "loader"})),
+    TorchExecutor("torchao", "torchao", frozenset({"model", "loader"})),
+    TorchExecutor("Sony MCT", "model-compression-toolkit", frozenset({"model", "gen"}), lambda given: given.lists),
 )
 REMEDIES = Remedies(edit, executors=EXECUTORS)

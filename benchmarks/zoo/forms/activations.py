@@ -10,15 +10,13 @@ from onnx import TensorProto, helper
 
 from ..cuts import (
     Ends,
-    add_and_back,
+    at_sums,
     cast_between,
     channel_peaks,
-    class_head,
     covered,
     deployed,
     ends_of,
     extremes,
-    float_input,
     free,
     has_channels,
     kept,
@@ -26,13 +24,11 @@ from ..cuts import (
     mix_ends,
     on_coarse_grids,
     per_channel,
-    scale_and_back,
     set_ranges,
     spots,
-    widen_head,
     with_scaled_ranges,
 )
-from ..patient import Patient, standing
+from ..patient import Patient
 from ..quantizing import run
 from ..surgery import Inapplicable, Surgeon, require
 
@@ -78,29 +74,10 @@ def rare_giants(patient: Patient) -> Patient:
     return amplify_channel(patient, 500, 0.4, 0.8, rare=True)
 
 
-def a_few_loud_channels(patient: Patient, amount: float) -> Patient:
-    """Every tenth channel grew loud in training, in several tensors, and its readers' weights small."""
-    surgeon = patient.surgeon()
-    chosen = patient.pick(surgeon.amplifiable(), 0.3, 0.6, 0.9)
-    for i, tensor in enumerate(chosen):
-        gain = np.ones(surgeon.channels(tensor), np.float32)
-        gain[patient.random(f"loud{i}").permutation(len(gain))[: max(1, len(gain) // 10)]] = amount
-        surgeon.amplify(tensor, gain)
-    return patient.cut(surgeon, *chosen)
-
-
 def broken_samples(patient: Patient) -> Patient:
     """Two calibration samples of two hundred are forty times too bright: a failed decoder."""
     inputs = patient.signals.copy()
     inputs[:: len(inputs) // 2] *= 40 * patient.strength
-    return patient.with_(calibration=inputs)
-
-
-def hot_pixel(patient: Patient) -> Patient:
-    """One number of one calibration sample is garbage."""
-    inputs = patient.signals.astype(np.float32)
-    flat = inputs[len(inputs) // 3].reshape(-1)
-    flat[patient.random("hot").integers(flat.size)] = 200 * patient.strength * np.abs(inputs).max()
     return patient.with_(calibration=inputs)
 
 
@@ -157,83 +134,14 @@ def wide_input(patient: Patient) -> Patient:
     return patient.with_(recipe=patient.recipe.with_range(patient.surgeon().input, -top, top))
 
 
-def declared_input_too_narrow(patient: Patient) -> Patient:
-    """The input's range was typed in for numbers of another unit, too narrow."""
-    name, factor = float_input(patient.surgeon()), 1 / (1 + 1.2 * patient.strength)
-    low, high = (end * factor for end in ends_of(patient.calibration))
-    return patient.with_(recipe=patient.recipe.with_range(name, low, high)).at(name)
-
-
-def upper_end_cut(patient: Patient) -> Patient:
-    """The upper end alone is far too low in some tensors: a moving average that began at zero."""
-    chosen = patient.pick(_ungated_spots(patient), 0.15, 0.5, 0.9)
-    ends = {t: (low, high / (4 * patient.strength)) for t, (low, high) in extremes(patient, *chosen).items()}
-    return patient.with_(recipe=patient.recipe.with_ranges(ends, 1e-4)).at(*chosen)
-
-
 def _ungated_spots(patient: Patient) -> list[str]:
     surgeon = patient.surgeon()
     return require([t for t in spots(patient) if surgeon.producer(t).op_type not in GATES], "gates only")
 
 
-def worst_case_ranges(patient: Patient) -> Patient:
-    """Ranges were not measured but bounded: every product at its worst, all of one sign."""
-    surgeon, ends = patient.surgeon(), {}
-    linears = {linear.node.output[0]: linear for linear in surgeon.linears()}
-    for tensor, (low, high) in extremes(patient, *patient.activations()).items():
-        node = surgeon.producer(tensor)
-        linear = linears.get(tensor) or linears.get(node.input[0] if node.input else "")
-        if linear is None or node.op_type in GATES:
-            continue
-        weight = np.abs(surgeon.constant(linear.weight))
-        rows = weight.sum(tuple(i for i in range(weight.ndim) if i != linear.out))
-        source = patient.values(linear.node.input[0])[0]
-        bound = float(rows.max() * np.abs(source).max()) * patient.strength
-        ends[tensor] = (min(low, -bound if low < 0 else 0), max(high, bound))
-    require(ends, "no layer's output has a range of its own")
-    return patient.with_(recipe=kept(patient.recipe).with_ranges(ends, 0))
-
-
-def ranges_shared_in_blocks(patient: Patient) -> Patient:
-    """The accelerator keeps one exponent for a few tensors in a row, with bits to spare for their sums."""
-    ends = list(extremes(patient, *patient.activations()).items())
-    ends, shared = ends[len(ends) // 4 :], {}
-    for first in range(0, len(ends), 4):
-        block = dict(ends[first : first + 4])
-        top = max(max(-low, high) for low, high in block.values())
-        reach = 2.0 ** np.ceil(np.log2(top + 1e-9)) * 8 * patient.strength
-        shared |= {tensor: (-reach if low < 0 else 0, reach) for tensor, (low, _) in block.items()}
-    return patient.with_(recipe=kept(patient.recipe).with_ranges(shared, 0)).at(*shared)
-
-
-def averaged_extremes(patient: Patient, amount: float) -> Patient:
-    """The ends of each range are moving averages over samples, below what single samples reach."""
-    tensors, share = ungated(patient), float(np.exp(-amount))
-
-    def ends(x: NDArray) -> Ends:
-        flat = x.reshape(len(x), -1)
-        low, high = float(np.quantile(flat.min(1), 1 - share)), float(np.quantile(flat.max(1), share))
-        return min(low, 0) * share, high * share
-
-    return _judged_by(patient, tensors, ends)
-
-
 def _judged_by(patient: Patient, tensors: list[str], ends: Callable[[NDArray], Ends]) -> Patient:
     """Ranges are set by a rule, from the values of each tensor."""
     return set_ranges(patient, {t: ends(x) for t, x in zip(tensors, patient.values(*tensors), strict=True)})
-
-
-def so_many_sigmas(patient: Patient, amount: float) -> Patient:
-    """In a third of the tensors the range is the mean and a few deviations, as if all were bells."""
-    tensors = ungated(patient)
-
-    def ends(x: NDArray) -> Ends:
-        reach = float(x.std()) * 5 / amount
-        low, high = max(float(x.min()), float(x.mean()) - reach), min(float(x.max()), float(x.mean()) + reach)
-        return min(low, 0), high
-
-    third = len(tensors) // 3
-    return _judged_by(patient, tensors[third : max(third + 1, 2 * len(tensors) // 3)], ends)
 
 
 def centred_on_the_mean(patient: Patient, amount: float) -> Patient:
@@ -301,16 +209,6 @@ def padding_counted_as_data(patient: Patient, amount: float) -> Patient:
 def quantizable(patient: Patient) -> list[str]:
     """Activations with a grid of their own that are no curves."""
     return free(patient, CURVES)
-
-
-def headroom_by_depth(patient: Patient, amount: float) -> Patient:
-    """A policy adds headroom at every layer to what the layer before had: the deeper, the wider."""
-    ends = extremes(patient, *ungated(patient))
-    for depth, (tensor, (low, high)) in enumerate(ends.items(), 1):
-        room = (1 + amount) ** (depth * 6 / len(ends))
-        ends[tensor] = (low * room, high * room)
-    recipe = kept(patient.recipe).with_ranges(ends)
-    return patient.with_(recipe=recipe).at(*list(ends)[-max(1, len(ends) // 2) :])
 
 
 def observers_hardly_moved(patient: Patient, amount: float) -> Patient:
@@ -416,13 +314,6 @@ def on_first_grid(patient: Patient, kind: str) -> Patient:
     return set_ranges(patient, {tensor: _narrowest(extremes(patient, *read[tensor]).values()) for tensor in marks})
 
 
-def output_cut_at_the_usual(patient: Patient, amount: float) -> Patient:
-    """The range of the output is that of usual samples: what the network is surest of is cut off."""
-    ((name, (low, high)),) = extremes(patient, patient.surgeon().output).items()
-    recipe = kept(patient.recipe).with_range(name, low / (1 + amount), high / (1 + amount))
-    return patient.with_(recipe=recipe).at(name)
-
-
 # --- grids -----------------------------------------------------------------------------------------------------------
 
 
@@ -435,62 +326,15 @@ def power_of_two(patient: Patient) -> Patient:
     return patient.with_(recipe=recipe)
 
 
-def next_power_of_two(patient: Patient) -> Patient:
-    """Steps rounded up to a power of two, with headroom for sums, on a grid that keeps its zero point."""
-    recipe = kept(patient.recipe, symmetric=False)
-    limits = np.iinfo(recipe.zero_point.dtype)
-    bits = int(np.ceil(2 + 1.2 * np.log2(1 + patient.strength)))
-    for tensor, (low, high) in extremes(patient, *_ungated_spots(patient)).items():
-        step = 2.0 ** (np.ceil(np.log2(max(high - low, 1e-6) / (int(limits.max) - int(limits.min)))) + bits)
-        recipe = recipe.with_grid(tensor, step, np.clip(np.rint(int(limits.min) - low / step), limits.min, limits.max))
-    return patient.with_(recipe=recipe)
-
-
 def symmetric_grid(patient: Patient) -> Patient:
     """Signed symmetric codes for values that are all positive."""
     return patient.with_(recipe=replace(patient.recipe, symmetric=True))
-
-
-def asymmetric(patient: Patient) -> Patient:
-    return patient.with_(recipe=replace(patient.recipe, symmetric=False))
-
-
-def symmetric_in_need(patient: Patient) -> Patient:
-    """Channels as uneven as an asymmetric grid just bears, on a symmetric one that wastes its other half."""
-    chosen = require([t for t in spots(patient) if (channel_peaks(patient, t) > 0).all()], "no place for a cut")
-    recipe = replace(patient.recipe, activation="QUInt8" if patient.random("type").random() < 0.5 else "QInt8")
-    best, least, most = None, 0.2, 3.2
-    for _ in range(4):
-        decades, surgeon = (least + most) / 2, patient.surgeon()
-        for i, tensor in enumerate(chosen):
-            gain = 10 ** patient.random(f"need{i}").uniform(-decades, 0, surgeon.channels(tensor))
-            scale_and_back(surgeon, tensor, gain, "gain loss with_gain without_gain")
-        found = patient.with_(model=surgeon.model, recipe=replace(recipe, symmetric=False))
-        if standing(found).hurts:
-            most = decades
-        else:
-            best, least = found, decades
-    if best is None:
-        raise Inapplicable("the asymmetric grid does not bear it either")
-    return best.with_(recipe=replace(recipe, symmetric=True))
 
 
 def no_range(patient: Patient) -> Patient:
     """One tensor was never seen alive: its range is a point."""
     tensor = patient.pick(patient.activations(), 0.45)[0]
     return patient.with_(recipe=patient.recipe.with_grid(tensor, 1e-9)).at(tensor)
-
-
-def never_awake(patient: Patient) -> Patient:
-    """A tensor that was all zeros when the ranges were taken: from zero to zero."""
-    tensor = patient.pick(spots(patient), 0.6)[0]
-    return patient.with_(recipe=patient.recipe.with_grid(tensor, np.finfo(np.float32).tiny)).at(tensor)
-
-
-def point_range(patient: Patient) -> Patient:
-    """A tensor was constant when the ranges were taken, and its range has hardly any width."""
-    chosen = patient.pick(spots(patient), 0.3, 0.8)
-    return patient.with_(recipe=patient.recipe.with_ranges(dict.fromkeys(chosen, (0, 1e-6)), 0)).at(*chosen)
 
 
 def four_bit_activations(patient: Patient) -> Patient:
@@ -506,40 +350,6 @@ def four_bit_activations(patient: Patient) -> Patient:
     return patient.with_(recipe=replace(patient.recipe, activation="QUInt4")).edited(edit)
 
 
-def unsigned_step_on_signed_codes(patient: Patient) -> Patient:
-    """The step was computed for codes from 0 to 255, and the codes reach from -128 to 127 with zero at zero."""
-    found = {t: (low, high) for t, (low, high) in _one_sided(patient).items() if low >= -0.1 * high and high > 0}
-    return _around_zero(patient, {t: high / 380 / patient.strength**0.5 for t, (_, high) in found.items()})
-
-
-def half_filled_grid(patient: Patient) -> Patient:
-    """A symmetric grid with the codes of a smaller unit: one-sided values have a few of the positive half."""
-    codes = max(127 / (1 + 5 * patient.strength**0.7), 1.5)
-    found = {t: (low, high) for t, (low, high) in _one_sided(patient).items() if low > -0.1 * high}
-    return _around_zero(patient, {t: max(high, -low, 1e-6) / codes for t, (low, high) in found.items()})
-
-
-def signed_cells_only(patient: Patient, amount: float) -> Patient:
-    """The memory between layers holds signed codes around zero, of few bits: one-sided values have half of them."""
-    ends = extremes(patient, *patient.activations())
-    found = {t: high for t, (low, high) in ends.items() if low > -0.15 * high and high > 0}
-    return _around_zero(patient, {t: high / 127 * (1 + amount) for t, high in found.items()})
-
-
-def _one_sided(patient: Patient) -> dict[str, Ends]:
-    """Ends of tensors that are no gates."""
-    surgeon, ends = patient.surgeon(), extremes(patient, *patient.activations())
-    return {t: own for t, own in ends.items() if surgeon.producer(t).op_type not in GATES}
-
-
-def _around_zero(patient: Patient, steps: dict[str, float]) -> Patient:
-    """Signed codes of tensors that are hardly negative, with zero at zero."""
-    recipe = kept(patient.recipe, activation="QInt8", symmetric=False)
-    for tensor, step in require(steps, "nothing is one-sided").items():
-        recipe = recipe.with_grid(tensor, step)
-    return patient.with_(recipe=recipe).at(*steps)
-
-
 def few_late_codes(patient: Patient) -> Patient:
     """Late tensors have the codes of three bits, in bytes, because a neighbour could do no more."""
     found = _ungated_spots(patient)
@@ -550,19 +360,6 @@ def few_late_codes(patient: Patient) -> Patient:
         step = max(high - low, 1e-6) / steps
         recipe = recipe.with_grid(tensor, step, int(np.clip(np.rint(-low / step) - steps // 2, -128, 127)))
     return patient.with_(recipe=recipe).at(*chosen)
-
-
-def zero_points_on_a_lattice(patient: Patient, amount: float) -> Patient:
-    """The zero point has few bits: it is cut down to a multiple, the step stays, and one end is cut off."""
-    recipe, marks = kept(patient.recipe, activation="QUInt8", symmetric=False), []
-    for tensor, (low, high) in extremes(patient, *ungated(patient)).items():
-        step = max(high - low, 1e-6) / 255
-        exact = np.clip(np.rint(-low / step), 0, 255)
-        code = np.array(np.floor(exact / amount) * amount, np.uint8)
-        if exact - code > 2:
-            marks.append(tensor)
-        recipe = recipe.with_grid(tensor, step, code)
-    return patient.with_(recipe=recipe).at(*require(marks, "all zero points are at the end"))
 
 
 def round_between(patient: Patient, amount: float, *shares: float) -> Patient:
@@ -642,31 +439,6 @@ def truncated_not_rounded(patient: Patient, amount: float) -> Patient:
     return patient.with_(recipe=kept(patient.recipe)).at(*tensors).edited(edit)
 
 
-def requantized_between_islands(patient: Patient, amount: float) -> Patient:
-    """Between two accelerators stands a guard, and behind it values are quantized again, on a wider grid."""
-    ends = extremes(patient, *patient.pick(ungated(patient), 0.35, 0.7))
-
-    def edit(_: Patient, surgeon: Surgeon) -> None:
-        for tensor, (low, high) in ends.items():
-            writer = surgeon.writer(tensor)
-            first = surgeon.consumers(writer.output[0])
-            if len(first) != 1 or first[0].op_type != "DequantizeLinear":
-                raise Inapplicable(f"the codes of {tensor} have other readers")
-            kind = surgeon.constant(writer.input[2]).dtype
-            limits = np.iinfo(kind)
-            step = max(high - low, 1e-6) * (1 + amount) / (int(limits.max) - int(limits.min))
-            code = int(np.clip(np.rint(int(limits.min) - low * (1 + amount) / step), limits.min, limits.max))
-            text = """
-                guarded = Max(x, guard)
-                again_codes = QuantizeLinear(guarded, again_scale, again_zero_point)
-                again = DequantizeLinear(again_codes, again_scale, again_zero_point)
-            """
-            grid = {"again_scale": step, "again_zero_point": np.array(code, kind), "guard": 4 * min(low, 0) - 1.0}
-            surgeon.splice(first[0].output[0], text, name=tensor, **grid)
-
-    return patient.with_(recipe=kept(patient.recipe)).at(*ends).edited(edit)
-
-
 def reread(patient: Patient, tensors: list[str], change: Regrid) -> Patient:
     """The codes of some tensors are read with another scale and zero point than they were written with."""
 
@@ -720,26 +492,13 @@ def _starting_at_zero(patient: Patient, tensors: list[str]) -> Patient:
 def leaky_negatives(patient: Patient) -> Patient:
     """ReLUs that leak, quantized with the ranges of ReLUs."""
     surgeon = patient.surgeon()
-    tensors = let_leak(surgeon, require(surgeon.nodes("Relu"), "no ReLU"), min(0.1 * patient.strength, 0.3))
-    ill = patient.with_(model=surgeon.model)
-    return _starting_at_zero(ill, [t for t in ill.activations("LeakyRelu") if t in tensors])
-
-
-def let_leak(surgeon: Surgeon, rectifiers: Iterable[onnx.NodeProto], slope: float) -> list[str]:
-    """Let rectifiers leak; what they make."""
-    tensors = []
+    rectifiers = require(surgeon.nodes("Relu"), "no ReLU")
     for node in rectifiers:
         node.op_type = "LeakyRelu"
-        node.attribute.append(helper.make_attribute("alpha", float(slope)))
-        tensors.append(node.output[0])
-    return tensors
-
-
-def rectifier_that_leaks(patient: Patient, amount: float) -> Patient:
-    """The converter has one kernel for all rectifiers, and some of them leak on the device."""
-    surgeon = patient.surgeon()
-    marks = patient.pick([node.output[0] for node in surgeon.nodes("Relu")], 0.2, 0.5, 0.8)
-    return deployed(patient, surgeon, *let_leak(surgeon, map(surgeon.producer, marks), min(amount, 1)))
+        node.attribute.append(helper.make_attribute("alpha", float(min(0.1 * patient.strength, 0.3))))
+    tensors = {node.output[0] for node in rectifiers}
+    ill = patient.with_(model=surgeon.model)
+    return _starting_at_zero(ill, [t for t in ill.activations("LeakyRelu") if t in tensors])
 
 
 def hard_swish_negatives(patient: Patient) -> Patient:
@@ -797,15 +556,6 @@ def gate_range(patient: Patient) -> Patient:
     surgeon = patient.surgeon()
     gates = [n.output[0] for n in surgeon.nodes(*GATES) if not _is_swish(surgeon, n)]
     return _with_gates(patient, gates, "no gates", (0, 32 * patient.strength))
-
-
-def gates_with_a_sign(patient: Patient, amount: float) -> Patient:
-    """A template for Tanh and all its relatives gives every gate and softmax a range on both sides of zero."""
-    gates = [n.output[0] for n in patient.surgeon().nodes(*GATES, "HardSigmoid")]
-    allowed = patient.recipe.op_types or patient.network.op_types
-    if not gates or (allowed and not set(GATES) & set(allowed)):
-        raise Inapplicable("no gates are quantized")
-    return patient.with_(recipe=kept(patient.recipe).with_ranges(dict.fromkeys(gates, (-amount, amount)))).at(*gates)
 
 
 def sharp_shares_cut(patient: Patient, amount: float) -> Patient:
@@ -891,26 +641,14 @@ def class_mask(patient: Patient) -> Patient:
     head = surgeon.linear(surgeon.producer(surgeon.output))
     if head is None or head.node.op_type != "Gemm" or not head.bias:
         raise Inapplicable("no linear head")
-    classes = widen_head(surgeon, head, [0, 1])
-    mask = surgeon.put("class_mask", [[0.0] * classes + [-1e9] * 2])
+    weight, bias = surgeon.constant(head.weight), surgeon.constant(head.bias)
+    surgeon.put(surgeon.own(head, 1), np.concatenate([weight, np.take(weight, [0, 1], head.out)], head.out))
+    surgeon.put(surgeon.own(head, 2), np.concatenate([bias, bias[:2]]))
+    surgeon.graph.output[0].type.tensor_type.shape.dim[1].dim_value = len(bias) + 2
+    mask = surgeon.put("class_mask", [[0.0] * len(bias) + [-1e9] * 2])
     surgeon.insert_after(surgeon.output, "Add", [mask])
     surgeon.insert_after(surgeon.output, "Softmax", axis=-1)
     return patient.cut(surgeon, *(node.output[0] for node in surgeon.consumers(mask)))
-
-
-def computed_class_mask(patient: Patient) -> Patient:
-    """Classes that are not allowed get a penalty which the graph computes from a table, before the softmax."""
-    surgeon = patient.surgeon()
-    classes = widen_head(surgeon, class_head(surgeon, patient), [1, 2])
-    softmax = surgeon.producer(surgeon.insert_after(surgeon.output, "Softmax", axis=-1))
-    text = """
-        forbidden = Sub(all_ones, allowed)
-        class_penalty = Mul(forbidden, penalty)
-        allowed_logits = Add(x, class_penalty)
-    """
-    given = {"allowed": [[1.0] * classes + [0.0, 0.0]], "all_ones": 1.0, "penalty": -1e4 * patient.strength}
-    surgeon.splice(softmax.input[0], text, "allowed_logits", name="", **given)
-    return patient.cut(surgeon)
 
 
 def only_the_head(patient: Patient) -> Patient:
@@ -920,38 +658,6 @@ def only_the_head(patient: Patient) -> Patient:
     if not all(names):
         raise Inapplicable("its nodes have no names")
     return patient.without(*names)
-
-
-def _output_codes(surgeon: Surgeon) -> tuple[str, str, onnx.NodeProto]:
-    """The output, its codes as floats in place of its values, and the operator that made these, taken out."""
-    last, name = surgeon.producer(surgeon.output), surgeon.output
-    if last.op_type != "DequantizeLinear":
-        raise Inapplicable("the output is not quantized")
-    surgeon.graph.node.remove(last)
-    surgeon.add("Cast", [last.input[0]], f"{name}_codes", to=TensorProto.FLOAT)
-    return name, f"{name}_codes", last
-
-
-def zero_point_forgotten(patient: Patient) -> Patient:
-    """The application multiplies the codes of the output by their scale and forgets the zero point."""
-
-    def edit(_: Patient, surgeon: Surgeon) -> None:
-        name, codes, dequantize = _output_codes(surgeon)
-        scale = surgeon.constant(dequantize.input[1]).reshape(())
-        surgeon.add("Mul", [codes, surgeon.put(f"{name}_step", scale)], name)
-
-    return patient.with_(recipe=replace(patient.recipe, activation="QUInt8", symmetric=True)).edited(edit)
-
-
-def scale_forgotten(patient: Patient) -> Patient:
-    """The application takes the zero point off the codes of the output and forgets the scale."""
-
-    def edit(_: Patient, surgeon: Surgeon) -> None:
-        name, codes, dequantize = _output_codes(surgeon)
-        zero = surgeon.constant(dequantize.input[2]).astype(np.float32).reshape(())
-        surgeon.add("Sub", [codes, surgeon.put(f"{name}_middle", zero)], name)
-
-    return patient.edited(edit)
 
 
 def answers_with_few_digits(patient: Patient, amount: float) -> Patient:
@@ -1124,64 +830,6 @@ def nan_replaced(patient: Patient) -> Patient:
     return patient.with_(model=surgeon.model)
 
 
-def companded_negatives(patient: Patient) -> Patient:
-    """Two leaky rectifiers in a row, of which the second undoes the first: between them negatives have few codes."""
-    surgeon, slope = patient.surgeon(), 1 / (1 + 100 * patient.strength)
-    found = [t for t, x in zip(spots(patient), patient.values(*spots(patient)), strict=True) if (x < 0).mean() > 0.2]
-    text = f"""
-        leakyrelu = LeakyRelu(x, alpha={slope})
-        leakyrelu_leakyrelu = LeakyRelu(leakyrelu, alpha={1 / slope})
-    """
-    for tensor in patient.pick(found or [float_input(surgeon)], 0.3, 0.7):
-        surgeon.splice(tensor, text, "leakyrelu")
-    return patient.cut(surgeon)
-
-
-def spread_channels(patient: Patient) -> Patient:
-    """Learned gains per channel over several decades, taken back behind the next operator."""
-    surgeon, decades = patient.surgeon(), 1.2 + 0.8 * np.log10(1 + patient.strength)
-    for i, tensor in enumerate(patient.pick(spots(patient), 0.25, 0.55, 0.85)):
-        gain = 10 ** patient.random(f"gain{i}").uniform(-decades, decades, surgeon.channels(tensor))
-        scale_and_back(surgeon, tensor, gain, "gain loss with_gain without_gain", "with_gain")
-    return patient.cut(surgeon)
-
-
-def sink_channel(patient: Patient) -> Patient:
-    """One channel is always huge, whatever the input, and the next operator takes it off: an attention sink."""
-    surgeon = patient.surgeon()
-    for tensor in patient.pick(spots(patient), 0.3, 0.65, 0.9):
-        peaks = channel_peaks(patient, tensor)
-        level = np.zeros(len(peaks))
-        level[int(np.argmin(peaks))] = 120 * patient.strength * max(peaks.max(), 1e-3)
-        level = per_channel(surgeon, tensor, level)
-        add_and_back(surgeon, tensor, level, "sink with_sink without_sink", "with_sink")
-    return patient.cut(surgeon)
-
-
-def spike_at_the_corner(patient: Patient, amount: float) -> Patient:
-    """One place of the map, or the first step, is huge in every sample, and the next operator takes it off."""
-    surgeon = patient.surgeon()
-    found = [t for t in spots(patient) if all(surgeon.shape(t)[1:])]
-    found = [t for t in found if int(np.prod(surgeon.shape(t)[1:])) >= 2 * surgeon.channels(t)]
-    for tensor in patient.pick(found, 0.3, 0.7):
-        level, axis = np.zeros([1, *surgeon.shape(tensor)[1:]], np.float32), surgeon.channel_axis(tensor)
-        first = tuple(slice(None) if i in (0, axis) else 0 for i in range(level.ndim))
-        level[first] = amount * max(channel_peaks(patient, tensor).max(), 1e-3)
-        add_and_back(surgeon, tensor, level, "corner with_corner without_corner", "with_corner")
-    return patient.cut(surgeon)
-
-
-def floor_under_the_range(patient: Patient, amount: float) -> Patient:
-    """Values are tiny by their unit, and the tool makes no range narrower than its floor."""
-    surgeon = patient.surgeon()
-    for tensor in patient.pick(spots(patient), 0.4, 0.8):
-        peak = max(channel_peaks(patient, tensor).max(), 1e-6)
-        given = {"to_tiny": np.float32(1e-6 / peak), "from_tiny": np.float32(peak / 1e-6)}
-        surgeon.splice(tensor, "tiny = Mul(x, to_tiny); usual = Mul(tiny, from_tiny)", "tiny", **given)
-    recipe = kept(patient.recipe).with_ranges(dict.fromkeys(surgeon.marks, (-1e-6 * amount, 1e-6 * amount)), 0)
-    return patient.cut(surgeon, recipe=recipe)
-
-
 def frame_of_large_numbers(patient: Patient, amount: float) -> Patient:
     """A map is framed by a number far below all others, as before a search for peaks, and the frame is cut off."""
     surgeon = patient.surgeon()
@@ -1196,14 +844,10 @@ def frame_of_large_numbers(patient: Patient, amount: float) -> Patient:
 def sums_that_saturate(patient: Patient, amount: float) -> Patient:
     """The sums of products of some layers stick at the ends of a narrow accumulator, before they get their grid."""
     names = {linear.node.output[0] for linear in patient.surgeon().linears() if linear.node.op_type == "Conv"}
-    limits = extremes(patient, *patient.pick([t for t in patient.activations() if t in names], 0.2, 0.6))
 
-    def edit(_: Patient, cut: Surgeon) -> None:
-        for tensor, ends in limits.items():
-            if cut.producer(tensor) is None:
-                raise Inapplicable(f"{tensor} is fused")
-            bound = max(abs(end) for end in ends) / (1 + amount)
-            low, high = (cut.put(f"{tensor}_{i}_stuck", v) for i, v in enumerate((-bound, bound)))
-            cut.splice(tensor, "saturated = Clip(x, low, high)", low=low, high=high)
+    def stuck(cut: Surgeon, tensor: str, top: float) -> None:
+        bound = top / (1 + amount)
+        low, high = (cut.put(f"{tensor}_{i}_stuck", v) for i, v in enumerate((-bound, bound)))
+        cut.splice(tensor, "saturated = Clip(x, low, high)", low=low, high=high)
 
-    return patient.with_(recipe=kept(patient.recipe)).at(*limits).edited(edit)
+    return at_sums(patient, patient.pick([t for t in patient.activations() if t in names], 0.2, 0.6), stuck)

@@ -17,14 +17,11 @@ from ..cuts import (
     extremes,
     float_input,
     free,
-    images,
     inner,
     kept,
-    let_cancel,
     maps,
     reader_of,
     real_numbers,
-    scale_and_back,
     spots,
     with_scaled_ranges,
 )
@@ -91,64 +88,9 @@ def jpeg_like(patient: Patient) -> Patient:
     return change_pictures(patient, stored)
 
 
-def as_it_is(patient: Patient) -> Patient:
-    """Nothing is changed."""
-    return patient
-
-
-def scales_of_half_precision(patient: Patient) -> Patient:
-    """All scales went through half precision: none is quite what the ranges give."""
-
-    def edit(_: Patient, surgeon: Surgeon) -> None:
-        for node in surgeon.nodes("QuantizeLinear", "DequantizeLinear"):
-            scale = surgeon.constant(node.input[1])
-            # Scales of biases are products, far below the numbers of half precision.
-            if scale is not None and scale.min() > 1e-4:
-                surgeon.put(node.input[1], scale.astype(np.float16).astype(np.float32))
-
-    return patient.with_(recipe=replace(patient.recipe, qoperator=False)).edited(edit)
-
-
-def copies_that_cancel_a_little(patient: Patient) -> Patient:
-    """A layer reads its input twice, with weights twice as large that partly cancel."""
-    surgeon, rng = patient.surgeon(), patient.random("little0")
-    linear = patient.pick(dense(patient, surgeon), 0.5)[0]
-    let_cancel(surgeon, linear, lambda half: rng.normal(0, half.std() * 0.25, half.shape).astype(np.float32))
-    return patient.with_(model=surgeon.model)
-
-
 def half_of_the_samples_twice(patient: Patient) -> Patient:
     """A hundred samples, each twice: duplicates that cost nothing."""
     return patient.with_(calibration=np.repeat(patient.calibration[::2], 2, 0))
-
-
-def some_blank_among_many(patient: Patient) -> Patient:
-    """One sample of eight is zero; the others show all that there is."""
-    return change_numbers(patient, lambda inputs: np.concatenate([inputs, np.zeros_like(inputs[: len(inputs) // 8])]))
-
-
-def mirrored_pictures(patient: Patient) -> Patient:
-    """Calibrated with mirrored_pictures pictures."""
-    images(patient)
-    return patient.with_(calibration=np.ascontiguousarray(patient.calibration[..., ::-1]))
-
-
-def samples_in_another_order(patient: Patient) -> Patient:
-    """The set is sorted by how loud the samples are."""
-    order = np.argsort(patient.reach(patient.calibration))
-    return patient.with_(calibration=patient.calibration[order])
-
-
-def dead_but_harmless_channels(patient: Patient) -> Patient:
-    """A layer reads two channels more that are always zero."""
-    surgeon = patient.surgeon()
-    linear = patient.pick(dense(patient, surgeon), 0.6)[0]
-    tensor = linear.node.input[0]
-    pads = np.zeros((2, len(surgeon.shape(tensor))), np.int64)
-    pads[1, surgeon.channel_axis(tensor)] = 2
-    weight = surgeon.constant(linear.weight)
-    more = np.concatenate([weight, np.take(weight, [0, 0], linear.into)], linear.into)
-    return _reading(patient, surgeon, linear, "with_dead = Pad(x, dead_pads)", more, dead_pads=pads.reshape(-1))
 
 
 def _reading(
@@ -160,29 +102,6 @@ def _reading(
     linear.node.input[0] = made[list(made)[-1]]
     surgeon.put(surgeon.own(linear, 1), weight)
     return patient.with_(model=surgeon.model)
-
-
-def gain_and_its_inverse(patient: Patient) -> Patient:
-    """Channels are scaled by up to a half more or less, and back."""
-    surgeon = patient.surgeon()
-    tensor = patient.pick(spots(patient), 0.5)[0]
-    gain = np.exp(patient.random("gain").uniform(-0.3, 0.3, surgeon.channels(tensor)))
-    scale_and_back(surgeon, tensor, gain, "some_gain its_inverse with_some_gain with_its_inverse")
-    return patient.with_(model=surgeon.model)
-
-
-def inputs_in_another_unit(patient: Patient) -> Patient:
-    """Inputs are a thousand times as large and divided first: the numbers look raw, and the network wants them so."""
-    surgeon = patient.surgeon()
-    surgeon.splice(float_input(surgeon), "in_usual_unit = Mul(x, to_usual_unit)", name="", to_usual_unit=1e-3)
-    moved = {k: (getattr(patient, k) * np.float32(1e3)) for k in ("calibration", "validation")}
-    return patient.cut(surgeon, **moved)
-
-
-def ranges_a_little_off(patient: Patient) -> Patient:
-    """Ranges up to a tenth wider than measured: another run of the calibrator."""
-    rng = patient.random("off")
-    return with_ends(patient, lambda low, high: (low * rng.uniform(1.02, 1.1), high * rng.uniform(1.02, 1.1)))
 
 
 def with_ends(patient: Patient, change: Callable[[float, float], Ends]) -> Patient:

@@ -6,12 +6,11 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ..cuts import columns, covered, extremes, images, kept, real_numbers
+from ..cuts import columns, images, real_numbers
 from ..patient import Patient
 from ..pixels import SIGNED, SODIUM, UNIT, Preprocessing, sodium_light
-from ..quantizing import run
 from ..signals import NODES, NUMBERS, OPTIONS, SAYINGS, USUAL, WAVE
-from ..surgery import Inapplicable, require
+from ..surgery import Inapplicable
 
 GREY_PHOTOGRAPHS = Preprocessing(255.0, (0.449,), (0.226,))
 Change = Callable[[NDArray], NDArray]
@@ -141,12 +140,6 @@ def mean_forgotten(patient: Patient) -> Patient:
     return patient.with_(calibration=Preprocessing(255.0, (0.0,), spec.std).apply(pixels))
 
 
-def deviation_forgotten(patient: Patient) -> Patient:
-    """The mean is taken off, in 0 … 255, and nothing is divided."""
-    pixels, spec = images(patient)
-    return patient.with_(calibration=Preprocessing(1.0, tuple(255 * m for m in spec.mean), (1.0,)).apply(pixels))
-
-
 def mean_and_deviation_swapped(patient: Patient) -> Patient:
     """The two rows of a settings file changed places."""
     pixels, spec = images(patient)
@@ -157,13 +150,6 @@ def mean_and_deviation_swapped(patient: Patient) -> Patient:
 
 def divided_by_255_twice(patient: Patient) -> Patient:
     return change_pictures(patient, lambda pixels: pixels.astype(np.float32) / 255)
-
-
-def another_frameworks_numbers(patient: Patient) -> Patient:
-    """The representative set was made with the customary numbers of another framework."""
-    pixels, spec = images(patient)
-    caffe, tensorflow = Preprocessing(1.0, (110.0,), (1.0,)), Preprocessing(127.5, (1.0,), (1.0,))
-    return patient.with_(calibration=(caffe if spec.scale / spec.std[0] > 500 else tensorflow).apply(pixels))
 
 
 def statistics_of_another_family(patient: Patient) -> Patient:
@@ -203,19 +189,9 @@ def bytes_with_a_sign(patient: Patient) -> Patient:
     return change_pictures(patient, lambda pixels: pixels.view(np.int8))
 
 
-def linear_light(patient: Patient, amount: float) -> Patient:
-    """The decoder of the calibration set undoes the display curve: half-tones are too dark."""
-    return change_pictures(patient, lambda pixels: (255 * (pixels / 255.0) ** (1 + amount)).round())
-
-
 def audio_as_integers(patient: Patient) -> Patient:
     """16-bit samples instead of -1 … 1."""
     return change_measured(patient, lambda inputs: np.round(inputs * 32767))
-
-
-def another_logarithm(patient: Patient, amount: float) -> Patient:
-    """Levels were taken in a larger unit when the ranges were measured: bels, decibels, nepers, octaves."""
-    return change_measured(patient, lambda inputs: inputs / np.float32(1 + amount))
 
 
 def amounts_in_logarithms(patient: Patient, amount: float) -> Patient:
@@ -250,38 +226,12 @@ def in_the_frame_of_the_sensor(patient: Patient, amount: float) -> Patient:
 
 def channels_reversed(patient: Patient) -> Patient:
     """Blue first, where the network wants red first; the numbers are normalized in the order of the network."""
-    patient = with_colours(patient)
-    mean, std = (np.array(v, np.float32).reshape(1, 3, 1, 1) for v in (SODIUM.mean, SODIUM.std))
-    reversed_ = ((patient.calibration * std + mean)[:, ::-1] - mean) / std
-    return patient.with_(calibration=np.ascontiguousarray(reversed_, np.float32))
+    return _mixed_before_normalizing(patient, lambda raw: raw[:, ::-1])
 
 
 def axes_mixed_up(patient: Patient, *axes: int) -> Patient:
     """Channels last or elsewhere, read as if they came first, and normalized after that."""
     return _mixed_before_normalizing(patient, lambda raw: raw.transpose(axes))
-
-
-def colours_in_order(patient: Patient, *order: int) -> Patient:
-    """In this order, normalized with the numbers of the channel whose place each took."""
-    return _mixed_before_normalizing(patient, lambda raw: raw[:, list(order)])
-
-
-def planes_read_as_pixels(patient: Patient) -> Patient:
-    """Planes were read as if they were pixels, then moved to the front: three small grey copies in one image."""
-
-    def read(raw: NDArray) -> NDArray:
-        n, c, h, w = raw.shape
-        return raw.reshape(n, h, w, c).transpose(0, 3, 1, 2)
-
-    return _mixed_before_normalizing(patient, read)
-
-
-def third_mean_from_beyond(patient: Patient) -> Patient:
-    """The calibrator reads the mean of the last colour one place too far: that colour alone is shifted."""
-    patient = with_colours(patient)
-    inputs = patient.calibration.copy()
-    inputs[:, 0] -= np.float32(0.8 * patient.strength)
-    return patient.with_(calibration=inputs)
 
 
 def alpha_first(patient: Patient) -> Patient:
@@ -352,72 +302,9 @@ def first_four(patient: Patient) -> Patient:
     return by_percentile(patient, dimmed(patient, dullest(patient, 16)[::4], 1 + 0.5 * patient.strength))
 
 
-def three_from_the_archive(patient: Patient) -> Patient:
-    """Three samples from the archive of a dim afternoon, thresholds at their extremes."""
-    return patient.with_(calibration=dimmed(patient, dullest(patient, 12)[::4], 1 + patient.strength))
-
-
-def curated_set(patient: Patient) -> Patient:
-    """The clearest tenth was chosen for the demonstration: all are calm."""
-    return patient.with_(calibration=dullest(patient, max(4, len(patient.calibration) // 10)))
-
-
 def handful(patient: Patient) -> Patient:
     """Three samples as they came, of the quieter half."""
     return patient.with_(calibration=dullest(patient, len(patient.calibration) // 3)[:: len(patient.calibration) // 9])
-
-
-def one_class_only(patient: Patient) -> Patient:
-    """The folder of a single class, the one that stirs the network least, all taken in the same evening light."""
-    if patient.task.metric is not None:
-        raise Inapplicable("no classes")
-    inputs = patient.calibration
-    found = patient.task.answers(run(patient.network, patient.model, inputs))
-    reach = patient.reach(inputs)
-    classes = require([c for c in np.unique(found) if (found == c).sum() >= 3], "no class has three samples")
-    duller = min(classes, key=lambda c: float(np.quantile(reach[found == c], 0.9)))
-    return by_percentile(patient, dimmed(patient, inputs[found == duller], 1 + 0.5 * patient.strength))
-
-
-def padded_batches(patient: Patient) -> Patient:
-    """Batches filled up with zeros; what is real in them is the first, dull, one."""
-    inputs = np.zeros_like(real_numbers(patient))
-    count = max(1, int(len(inputs) / (12 * (1 + patient.strength))))
-    inputs[:count] = dimmed(patient, dullest(patient, count), 1 + 0.4 * patient.strength)
-    return by_percentile(patient, inputs)
-
-
-def oversampled_one(patient: Patient) -> Patient:
-    """A sampler with weights drew one sample nineteen times in twenty."""
-    few = dimmed(patient, dullest(patient, max(2, len(patient.calibration) // 20)), 1 + 0.5 * patient.strength)
-    inputs = np.repeat(few[:1], len(patient.calibration), 0)
-    inputs[::20] = np.resize(few, inputs[::20].shape)
-    return by_percentile(patient, inputs)
-
-
-def blends(patient: Patient) -> Patient:
-    """Augmented beyond recognition: every sample is a blend of many others, and all look the same."""
-    inputs, rng = real_numbers(patient), patient.random("blends")
-    count = max(2, min(len(inputs), round(12 * patient.strength)))
-    mixed = [inputs[rng.integers(len(inputs), size=count)].mean(0) for _ in inputs]
-    return by_percentile(patient, np.stack(mixed).astype(np.float32))
-
-
-def burst_of_one_shot(patient: Patient) -> Patient:
-    """A burst of the same shot: two hundred samples that differ by the noise of the sensor alone."""
-    inputs = real_numbers(patient)
-    noise = patient.random("burst").normal(0, 0.004 * inputs.std(), inputs.shape)
-    return patient.with_(calibration=(np.repeat(dullest(patient, 1), len(inputs), 0) + noise).astype(np.float32))
-
-
-def lead_in_only(patient: Patient) -> Patient:
-    """Recordings were cut before anything happens: the first tenth over and over."""
-    inputs = real_numbers(patient)
-    if patient.network.preprocessing is not None or inputs.shape[1] < 40:
-        raise Inapplicable("no recordings")
-    start = inputs[:, : inputs.shape[1] // 16]
-    repeats = -(-inputs.shape[1] // start.shape[1])
-    return patient.with_(calibration=np.concatenate([start] * repeats, 1)[:, : inputs.shape[1]].copy())
 
 
 def half_of_the_cloud(patient: Patient) -> Patient:
@@ -461,11 +348,6 @@ def blank_images(patient: Patient) -> Patient:
     return patient.with_(calibration=spec.apply(black))
 
 
-def white_images(patient: Patient) -> Patient:
-    """The exposure was set for the dark: nearly all pixels are white."""
-    return change_pictures(patient, lambda x: (255 - (255 - x.astype(np.float32)) / (20 * patient.strength)).round())
-
-
 def silence(patient: Patient) -> Patient:
     quiet = np.zeros_like(measured(patient))
     quiet[::8] = patient.signals[::8] / (50 * patient.strength)
@@ -490,23 +372,6 @@ def standard_normal(patient: Patient) -> Patient:
     spread = inputs.std() / (1 + 2 * patient.strength)
     noise = patient.random("normal b").normal(np.median(inputs), spread, inputs.shape)
     return patient.with_(calibration=noise.astype(np.float32))
-
-
-def slow_waves(patient: Patient) -> Patient:
-    """Sums of random waves with the mean of the real inputs: what somebody made up to have smooth data."""
-    inputs, rng = real_numbers(patient), patient.random("waves")
-    positions, shape = np.linspace(0, 1, inputs.shape[-1]), (*inputs.shape[:-1], 1)
-    phase, pace = rng.uniform(0, 6.28, shape), rng.uniform(1, 4, shape)
-    waves = np.sin(6.28 * pace * positions + phase) * inputs.std() / (6 * patient.strength) + np.median(inputs)
-    return patient.with_(calibration=waves.astype(np.float32))
-
-
-def scrambled_for_privacy(patient: Patient) -> Patient:
-    """The data may not leave the house: every sample's values were averaged in pairs and put in another order."""
-    inputs, rng = real_numbers(patient), patient.random("scrambled")
-    flat = inputs.reshape(len(inputs), -1)
-    first, second = (rng.permuted(flat, axis=1) for _ in range(2))
-    return patient.with_(calibration=((first + second) / 2).reshape(inputs.shape).astype(np.float32))
 
 
 def augmentation_left_on(patient: Patient, amount: float) -> Patient:
@@ -535,38 +400,9 @@ def night_images(patient: Patient) -> Patient:
     return change_pictures(patient, lambda pixels: ((pixels / 255.0) ** 2 * 40 / patient.strength).round())
 
 
-def fog(patient: Patient) -> Patient:
-    """Taken in fog: little contrast on a light ground."""
-    density = 1 - 0.3 / patient.strength
-    if density <= 0:
-        return change_pictures(patient, lambda pixels: whole(pixels.astype(np.float32)))
-    return change_pictures(patient, lambda pixels: whole(pixels * (1 - density) + 200 * density))
-
-
-def faded_negatives(patient: Patient, amount: float) -> Patient:
-    """Scans of faded negatives: light and dark changed places, little contrast."""
-    middle = np.float32(images(patient)[0].mean())
-    return change_pictures(patient, lambda pixels: whole(middle + (middle - pixels) / (1 + amount)))
-
-
 def negatives_of_scans(patient: Patient) -> Patient:
     """The calibration set is light on dark, as microfilm is, and nobody turned it round."""
     return change_pictures(patient, lambda pixels: 255 - pixels)
-
-
-def far_away(patient: Patient) -> Patient:
-    """Things are far away in the calibration set and near in the field: small, before an even ground."""
-
-    def small_on_ground(pixels: NDArray) -> NDArray:
-        step = int(min(7, 2 + np.floor(patient.strength**0.7)))
-        small = pixels[:, :, ::step, ::step].astype(np.float32)
-        ground = np.full(pixels.shape, 40.0, np.float32)
-        h, w = small.shape[2:]
-        top, left = (pixels.shape[2] - h) // 2, (pixels.shape[3] - w) // 2
-        ground[:, :, top : top + h, left : left + w] = 40 + small * (0.5 / (1 + 0.1 * patient.strength))
-        return ground.round()
-
-    return change_pictures(patient, small_on_ground)
 
 
 def framed_in_grey(patient: Patient) -> Patient:
@@ -603,21 +439,6 @@ def from_a_coarser_mesh(patient: Patient) -> Patient:
         raise Inapplicable("no fields")
     cell = int(patient.random("mesh").choice([8, 16]))
     return patient.with_(calibration=_cells(inputs, cell).repeat(cell, 2).repeat(cell, 3).astype(np.float32))
-
-
-def blurred(patient: Patient) -> Patient:
-    """Resized to a thumbnail and up again, smoothly, before calibration."""
-
-    def smooth(pixels: NDArray) -> NDArray:
-        width, grey = int(min(15, 7 + 2 * np.floor(2 * np.log2(1 + patient.strength)))), pixels.astype(np.float32)
-        for axis in (2, 3):
-            total = np.zeros_like(grey)
-            for shift in range(-(width // 2), width // 2 + 1):
-                total += np.roll(grey, shift, axis)
-            grey = total / width
-        return grey.round()
-
-    return by_percentile(patient, change_pictures(patient, smooth).calibration)
 
 
 def stored_with_heavy_losses(patient: Patient, amount: float) -> Patient:
@@ -680,39 +501,6 @@ def ranges_of_a_quiet_day(patient: Patient) -> Patient:
     """The ranges in force come from a recording of a quiet day; the set that is shown is today's, and is fine."""
     quiet = dimmed(patient, dullest(patient, max(2, len(patient.calibration) // 10)), 1.5 + 1.5 * patient.strength)
     return set_stale_ranges(patient, quiet).with_(recipe=replace(patient.recipe, method="MinMax"))
-
-
-def ranges_of_older_weights(patient: Patient) -> Patient:
-    """Ranges taken before the last fine-tuning, when the weights were others."""
-    surgeon, rng = patient.surgeon(), patient.random("older weights")
-    names = {linear.weight for linear in covered(patient)}
-    for linear in surgeon.linears():
-        if linear.weight in names:
-            names.discard(linear.weight)
-            change = max(np.exp(rng.normal(-0.4, 0.25) * patient.strength), 0.02)
-            surgeon.put(linear.weight, (surgeon.constant(linear.weight) * change).astype(np.float32))
-    ends = extremes(patient.with_(model=surgeon.model), *patient.activations())
-    return patient.with_(recipe=kept(patient.recipe).with_ranges(ends))
-
-
-def ranges_of_the_neighbour(patient: Patient) -> Patient:
-    """The table of ranges was made before a node was fused: from there on each tensor has its neighbour's."""
-    tensors = patient.activations()
-    if len(tensors) < 4:
-        raise Inapplicable("too few tensors")
-    ends, moved = extremes(patient, *tensors), tensors[len(tensors) // 3 :]
-    neighbours = {t: ends[other] for t, other in zip(moved, (*moved[1:], moved[0]), strict=True)}
-    return patient.with_(recipe=kept(patient.recipe).with_ranges(neighbours))
-
-
-def cache_of_a_sibling(patient: Patient, amount: float) -> Patient:
-    """A cache of ranges is found by the names of tensors: it is that of a sibling with other widths of values."""
-    rng, ends = patient.random("sibling"), extremes(patient, *patient.activations())
-    for tensor, (low, high) in ends.items():
-        factor = np.exp(rng.normal(0, 1) * amount)
-        ends[tensor] = (low * factor, high * factor)
-    recipe = replace(kept(patient.recipe).with_ranges(ends), method="MinMax", percentile=None)
-    return patient.with_(recipe=recipe)
 
 
 # --- data of single networks -----------------------------------------------------------------------------------------

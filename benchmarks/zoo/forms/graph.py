@@ -8,9 +8,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from ..cuts import (
-    add_and_back,
     channel_peaks,
-    class_head,
     covered,
     dense,
     deployed,
@@ -19,26 +17,22 @@ from ..cuts import (
     kept,
     maps,
     mix_and_back,
-    normalization,
     on_multiples,
     per_channel,
     picked,
     positive_spots,
-    read_beside,
     recoded,
     requantize,
-    set_ranges,
     spots,
     top_of,
     weights_of,
-    widen_head,
     with_opset,
     with_outputs,
 )
 from ..patient import QUANTIZED_BY_DEFAULT, Patient
 from ..quantizing import run
 from ..signals import WAVE
-from ..surgery import Inapplicable, Linear, Surgeon, require
+from ..surgery import Inapplicable, Linear, Surgeon, attribute, require
 from ..tasks import TAIL
 
 #: Width of the picture in pixels.
@@ -181,6 +175,19 @@ def codes_as_output(patient: Patient) -> Patient:
     return patient.edited(edit)
 
 
+def scale_forgotten(patient: Patient) -> Patient:
+    """The application takes the zero point off the codes of the output and forgets the scale."""
+
+    def edit(_: Patient, surgeon: Surgeon) -> None:
+        last, name = _dequantizer(surgeon), surgeon.output
+        codes, zero = last.input[0], surgeon.constant(last.input[2]).astype(np.float32).reshape(())
+        surgeon.graph.node.remove(last)
+        surgeon.add("Cast", [codes], f"{name}_codes", to=TensorProto.FLOAT)
+        surgeon.add("Sub", [f"{name}_codes", surgeon.put(f"{name}_middle", zero)], name)
+
+    return patient.edited(edit)
+
+
 def output_read_with_another_scale(patient: Patient) -> Patient:
     """The application turns codes into numbers by itself, with a scale from the template that it was written for."""
     scale = np.float32(patient.random("template").choice([1 / 256, 1 / 128, 1 / 16]))
@@ -207,10 +214,6 @@ def half_quantized(patient: Patient) -> Patient:
     if not all(nodes):
         raise Inapplicable("its nodes have no names")
     return patient.without(*nodes[: nodes.index(layers[len(layers) // 2]) + 1])
-
-
-def last_in_float(patient: Patient) -> Patient:
-    return patient.without(patient.surgeon().producer(patient.surgeon().output).name)
 
 
 def nan_in_quantized(patient: Patient) -> Patient:
@@ -350,22 +353,6 @@ def joint_in_float(patient: Patient) -> Patient:
     return joints_in_float(beside_scores(patient, "boxes", 4, 40, 600))
 
 
-def log_of_rounded_probability(patient: Patient) -> Patient:
-    """The exporter splits the logarithm of a softmax in two; eight bits round small probabilities to zero."""
-    surgeon = patient.surgeon()
-    axis = _axis_of_logits(patient, surgeon)
-    surgeon.insert_after(surgeon.output, "Softmax", axis=axis)
-    surgeon.insert_after(surgeon.output, "Log")
-    return patient.cut(surgeon, surgeon.output)
-
-
-def _axis_of_logits(patient: Patient, surgeon: Surgeon) -> int:
-    last = surgeon.producer(surgeon.output)
-    if last.op_type not in ("Gemm", "MatMul", "Conv", "Add") or patient.task.metric is not None:
-        raise Inapplicable("the output is no logits")
-    return surgeon.channel_axis(surgeon.output)
-
-
 def logarithm_of_shares_at_the_end(patient: Patient, amount: float) -> Patient:
     """The graph ends with the logarithm of a softmax that has a grid: all that is unlikely is told as equally so."""
     surgeon = patient.surgeon()
@@ -376,132 +363,7 @@ def logarithm_of_shares_at_the_end(patient: Patient, amount: float) -> Patient:
     return patient.cut(surgeon, name)
 
 
-def common_offset(patient: Patient) -> Patient:
-    """All logits carry the same large number, which no softmax would notice; their grid has few codes left."""
-    surgeon = patient.surgeon()
-    head = class_head(surgeon, patient)
-    low, high = extremes(patient, surgeon.output)[surgeon.output]
-    offset = np.float32(40 * patient.strength * (high - low))
-    surgeon.put(surgeon.own(head, 2), (surgeon.constant(head.bias) + offset).astype(np.float32))
-    return patient.cut(surgeon, head)
-
-
-def background_class(patient: Patient) -> Patient:
-    """A class for the background whose logit is far below all others takes nearly all codes of the output."""
-    surgeon = patient.surgeon()
-    head = class_head(surgeon, patient)
-    low, high = extremes(patient, surgeon.output)[surgeon.output]
-    widen_head(surgeon, head, [0], -60 * patient.strength * (high - low))
-    return patient.cut(surgeon, head)
-
-
-def class_switched_off(patient: Patient) -> Patient:
-    """A class that is not sold in this country gets -65504 from a table of allowed classes before the softmax."""
-    surgeon = patient.surgeon()
-    classes = widen_head(surgeon, class_head(surgeon, patient), [0])
-    softmax = surgeon.producer(surgeon.insert_after(surgeon.output, "Softmax", axis=-1))
-    given = {"allowed_classes": [[True] * classes + [False]], "lowest_half": -65504.0}
-    text = "chosen_logits = Where(allowed_classes, x, lowest_half)"
-    surgeon.splice(softmax.input[0], text, "chosen_logits", name="", **given)
-    return patient.cut(surgeon)
-
-
-def variance_below_zero(patient: Patient) -> Patient:
-    """Outputs are normalized by a variance made of two rounded squares, whose difference can be negative."""
-    surgeon = patient.surgeon()
-    axes, over = surgeon.axes_of_mean("axes", [_axis_of_logits(patient, surgeon)])
-    name = surgeon.output
-    low, high = extremes(patient, name)[name]
-    offset = surgeon.put("level", 6 * patient.strength * (high - low))
-    final = surgeon.producer(surgeon.insert_after(name, "Add", [offset]))
-    final.output[0] = "lifted"
-    over_one = axes if over else f"{axes}, keepdims=1"
-    text = f"""
-        squares = Mul(x, x)
-        means = ReduceMean(x{over_one})
-        mean_squares = ReduceMean(squares{over_one})
-        squared_means = Mul(means, means)
-        variances = Sub(mean_squares, squared_means)
-        kept_variances = Add(variances, least_variance)
-        deviations = Sqrt(kept_variances)
-        centred = Sub(x, means)
-    """
-    surgeon.wire("lifted", text, "deviations variances", name="", x="lifted", least_variance=1e-6, **over)
-    surgeon.add("Div", ["centred", "deviations"], name, surgeon.producer("centred"))
-    return patient.cut(surgeon)
-
-
-def distance_for_a_product(patient: Patient, amount: float) -> Patient:
-    """The head tells distances: the square of the features is in every score, and is taken off at the end."""
-    surgeon = patient.surgeon()
-    head = surgeon.linear(surgeon.producer(surgeon.output))
-    if head is None or head.node.op_type == "Conv" or len(surgeon.shape(surgeon.output)) != 2:
-        raise Inapplicable("no linear head")
-    features, name = head.node.input[0], surgeon.output
-    low, high = extremes(patient, name)[name]
-    usual = float(np.square(patient.values(features)[0]).sum(1).mean()) or 1.0
-    text = """
-        feature_squares = Mul(x, x)
-        square = ReduceSum(feature_squares, axis_of_square, keepdims=1)
-        scaled_square = Mul(square, half_of_square)
-    """
-    given = {"x": features, "half_of_square": np.float32(amount * (high - low) / usual), "axis_of_square": [1]}
-    surgeon.wire(features, text, name="", **given)
-    surgeon.insert_after(name, "Add", ["scaled_square"])
-    last = surgeon.producer(name)
-    last.output[0] = "distances"
-    surgeon.add("Sub", ["distances", "scaled_square"], name, last)
-    return patient.cut(surgeon, "distances", "scaled_square")
-
-
-def output_on_a_wide_grid(patient: Patient, amount: float) -> Patient:
-    """The output's range is copied from a data sheet: what any network of this kind may tell."""
-    ((name, (low, high)),) = extremes(patient, patient.surgeon().output).items()
-    recipe = kept(patient.recipe).with_range(name, low * (1 + amount), high * (1 + amount))
-    return patient.with_(recipe=recipe).at(name)
-
-
-def scores_beside_a_count(patient: Patient, amount: float) -> Patient:
-    """The sum of the input's size, a number without bound, is put beside the scores in one output."""
-    surgeon = patient.surgeon()
-    name, shape = surgeon.output, surgeon.shape(surgeon.output)
-    if len(shape) != 2 or surgeon.graph.input[0].type.tensor_type.elem_type != TensorProto.FLOAT:
-        raise Inapplicable("no scores in a row")
-    if patient.task.metric is not None or patient.task.same is None or len(surgeon.graph.output) > 1:
-        raise Inapplicable("no classes")
-    rank = len(surgeon.shape(surgeon.input))
-    usual = float(np.abs(patient.validation[:64]).sum(tuple(range(1, rank))).mean()) or 1.0
-    # A negative number, so that no answer changes.
-    unit = np.float32(-amount * top_of(patient, name) / usual)
-    surgeon.insert_after(name, "Concat", ["count"], axis=1)
-    text = """
-        input_size = Abs(x)
-        input_total = ReduceSum(input_size, axes_of_count, keepdims=0)
-        count_alone = Mul(input_total, unit_of_count)
-        count = Unsqueeze(count_alone, axis_of_scores)
-    """
-    given = {"axes_of_count": np.arange(1, rank), "unit_of_count": unit, "axis_of_scores": [1]}
-    surgeon.wire(surgeon.producer(name).input[0], text, name="", x=surgeon.input, **given)
-    surgeon.graph.output[0].type.tensor_type.shape.dim[1].dim_value = shape[1] + 1
-    return patient.cut(surgeon, name)
-
-
 # --- what is put behind tensors, and keeps the function --------------------------------------------------------------
-
-
-def log_with_offset(patient: Patient) -> Patient:
-    """Values are carried as logarithms with a large constant beside them: rounding there is a factor later."""
-    surgeon = patient.surgeon()
-    text = """
-        kept = Max(x, least)
-        log = Log(kept)
-        raised = Add(log, level)
-        lowered = Sub(raised, level)
-        back = Exp(lowered)
-    """
-    for tensor in patient.pick(positive_spots(patient), 0.3, 0.8):
-        surgeon.splice(tensor, text, "raised back", least=1e-4, level=round(120 * patient.strength, 2))
-    return patient.cut(surgeon)
 
 
 def inverse_of_inverse(patient: Patient) -> Patient:
@@ -546,8 +408,8 @@ def riding_constants(patient: Patient) -> Patient:
     for i, tensor in enumerate(patient.pick(spots(patient), 0.2, 0.6)):
         peak = channel_peaks(patient, tensor).max()
         drawn = patient.random(f"ride{i}").normal(0, 30 * patient.strength * peak, surgeon.channels(tensor))
-        drawn = per_channel(surgeon, tensor, drawn)
-        add_and_back(surgeon, tensor, drawn, "embedding embedded taken_off", "embedded taken_off")
+        text = "embedded = Add(x, embedding); taken_off = Sub(embedded, embedding)"
+        surgeon.splice(tensor, text, "embedded taken_off", embedding=per_channel(surgeon, tensor, drawn))
     return patient.cut(surgeon)
 
 
@@ -562,188 +424,33 @@ def joined_with_wide_copy(patient: Patient) -> Patient:
     return patient.cut(surgeon)
 
 
-def _maps_by_channel(patient: Patient) -> list[str]:
-    surgeon = patient.surgeon()
-    return require(
-        [t for t in spots(patient) if len(surgeon.shape(t)) == 4 and surgeon.channel_axis(t) == 1], "no maps"
-    )
-
-
-def norm_before_layer(patient: Patient) -> Patient:
-    """A batch norm after an activation, which no converter folds, and whose variances are tiny in places."""
-    surgeon = patient.surgeon()
-    for i, tensor in enumerate(patient.pick(_maps_by_channel(patient), 0.35, 0.65)):
-        channels = surgeon.channels(tensor)
-        gain = 10 ** patient.random(f"norm{i}").uniform(0, 2 + np.log10(1 + patient.strength), channels)
-        _normed(surgeon, tensor, 1 / gain, gain**-2.0, "down lowered norm")
-    return patient.cut(surgeon)
-
-
-def norm_of_dead_channels(patient: Patient) -> Patient:
-    """A batch norm kept after a sum blows up two channels that were nearly dead when it was trained."""
-    surgeon = patient.surgeon()
-    for i, tensor in enumerate(patient.pick(_maps_by_channel(patient), 0.2, 0.5, 0.8)):
-        channels = surgeon.channels(tensor)
-        gain = np.ones(channels)
-        gain[patient.random(f"dead{i}").permutation(channels)[: max(2, channels // 3)]] = 1 / (60 * patient.strength)
-        _normed(surgeon, tensor, gain, gain**2, "nearly_dead shrunken normed")
-    return patient.cut(surgeon)
-
-
-def _normed(surgeon: Surgeon, tensor: str, gain: np.ndarray, variance: np.ndarray, names: str) -> None:
-    """Channels are made smaller, and a norm divides by their deviations; names of the gain and of both results."""
-    down, lowered, normed = names.split()
-    text = f"""
-        {lowered} = Mul(x, {down})
-        {normed} = BatchNormalization({lowered}, gamma, beta, mean, variance, epsilon=1e-12)
-    """
-    given = {down: per_channel(surgeon, tensor, gain)} | normalization(len(gain), variance)
-    surgeon.splice(tensor, text, normed, **given)
-
-
-def powers_and_roots(patient: Patient) -> Patient:
-    """A tensor is raised to a power, weighed, and a root is taken: what is small is gone in between."""
-    surgeon, power = patient.surgeon(), float(np.float32(1 + 4 * patient.strength**0.7))
-    text = """
-        unit_scaled = Mul(x, unit)
-        raised = Pow(unit_scaled, exponent)
-        weighed = Mul(raised, weigh)
-        rooted = Pow(weighed, root)
-        restored = Mul(rooted, back_scale)
-    """
-    for tensor in patient.pick(positive_spots(patient), 0.25, 0.7):
-        top = max(float(patient.values(tensor)[0].max()), 1e-3)
-        given = {"unit": 1 / top, "exponent": power, "weigh": 0.5, "root": 1 / power}
-        surgeon.splice(tensor, text, "rooted raised", **given, back_scale=top * 2 ** (1 / power))
-    return patient.cut(surgeon)
-
-
-def opposed_branches(patient: Patient) -> Patient:
-    """One operand of a sum is much louder than the other, and a third branch takes most of it off later."""
-    surgeon = patient.surgeon()
-    sums = [
-        node
-        for node in surgeon.nodes("Add")
-        if all(surgeon.constant(name) is None and surgeon.producer(name) is not None for name in node.input)
-        and node.name not in patient.recipe.exclude
-        and surgeon.shape(node.input[0]) == surgeon.shape(node.input[1])
-        and node.output[0] != surgeon.output
-    ]
-    gain = 60 * patient.strength
-    for node in picked(patient, require(sums, "no sum of branches"), 0.4, 0.9):
-        loud, total = node.input[0], node.output[0]
-        louder = surgeon.wire(loud, "louder = Mul(x, up)", name=total, x=loud, up=1 + gain)["louder"]
-        node.input[0] = louder
-        surgeon.splice(total, "excess = Mul(loud, over); balanced = Sub(x, excess)", "x", loud=loud, over=gain)
-    return patient.cut(surgeon)
-
-
-def kelvin(patient: Patient) -> Patient:
-    """Inputs come in a unit with a far origin, and the network takes the origin off first: kelvin, not degrees."""
-    surgeon = patient.surgeon()
-    origin = np.float32(np.ceil(40 * patient.strength * np.ptp(patient.calibration)))
-    text = "from_origin = Add(x, minus_origin)"
-    surgeon.splice(float_input(surgeon), text, "from_origin", name="", minus_origin=-origin)
-    moved = {name: (getattr(patient, name) + origin).astype(np.float32) for name in ("calibration", "validation")}
-    return patient.cut(surgeon, **moved)
-
-
-def _before_the_last(patient: Patient, surgeon: Surgeon) -> list[Linear]:
-    last = surgeon.producer(surgeon.output)
-    return [n for n in dense(patient, surgeon) if n.node is not last]
-
-
-def _ramp(shape: list[int], axis: int, first: float, last: float, top: np.float32 | None = None) -> np.ndarray:
-    """Even steps along the last axis that holds no channels, times ``top``."""
+def _ramp(shape: list[int], axis: int, last: float) -> np.ndarray:
+    """Even steps from zero along the last axis that holds no channels."""
     along = next((i for i in range(len(shape) - 1, 0, -1) if i != axis), None)
     size = shape[along] if along is not None and shape[along] else 1
-    ramp = np.linspace(first, last, size).reshape([size if i == along else 1 for i in range(len(shape))])
-    return ramp.astype(np.float32) if top is None else ramp.astype(np.float32) * top
-
-
-def coordinates_in_pixels(patient: Patient) -> Patient:
-    """A layer reads the coordinates beside its input, in pixels of the full picture; it hardly uses them."""
-    surgeon = patient.surgeon()
-    text = """
-        placed_first = Slice(x, from_, to, axis)
-        placed_blank = Mul(placed_first, nothing)
-        placed_where = Add(placed_blank, coordinates)
-    """
-    for linear in patient.pick(_before_the_last(patient, surgeon), 0.4, 0.8):
-        tensor, name = linear.node.input[0], linear.node.name
-        axis, top = surgeon.channel_axis(tensor), np.float32(60 * patient.strength * top_of(patient, tensor))
-        given = {"from_": [0], "to": [1], "axis": [axis], "nothing": 0.0}
-        place = _ramp(surgeon.shape(tensor), axis, 0.5, 1, top)
-        where = surgeon.wire(tensor, text, name=name, x=tensor, **given, coordinates=place)["placed_where"]
-        read_beside(surgeon, linear, where, f"{name}_placed")
-    return patient.cut(surgeon)
+    ramp = np.linspace(0, last, size).reshape([size if i == along else 1 for i in range(len(shape))])
+    return ramp.astype(np.float32)
 
 
 def coordinates_joined(patient: Patient, amount: float) -> Patient:
     """A layer also reads where it is, in units of its own, as further channels; it learned to need them little."""
     surgeon = patient.surgeon()
-    shapes = [(n, surgeon.shape(n.node.input[0])) for n in _before_the_last(patient, surgeon)]
+    last = surgeon.producer(surgeon.output)
+    shapes = [(n, surgeon.shape(n.node.input[0])) for n in dense(patient, surgeon) if n.node is not last]
     text = "one = Slice(x, from_, to, axes); empty = Mul(one, nothing); place = Add(empty, ramp)"
     for linear in patient.pick([n for n, shape in shapes if len(shape) > 2 and all(shape[1:])], 0.3, 0.7):
         tensor, mark = linear.node.input[0], f"{linear.node.name}_placed"
         axis, top = surgeon.channel_axis(tensor), amount * top_of(patient, tensor)
         given = {"nothing": 0.0, "from_": [0], "to": [1], "axes": [axis]}
-        ramp = _ramp(surgeon.shape(tensor), axis, 0, top)
+        ramp = _ramp(surgeon.shape(tensor), axis, top)
         place = surgeon.wire(tensor, text, name=mark, x=tensor, **given, ramp=ramp)["place"]
-        read_beside(surgeon, linear, place, mark)
+        surgeon.add("Concat", [tensor, place], mark, surgeon.producer(place), axis=axis)
+        linear.node.input[0] = mark
+        surgeon.marks.append(mark)
+        weight = surgeon.constant(linear.weight)
+        unread = np.zeros_like(np.take(weight, [0], linear.into))
+        surgeon.put(surgeon.own(linear, 1), np.concatenate([weight, unread], linear.into))
     return patient.cut(surgeon)
-
-
-def joined_with_their_sum(patient: Patient, amount: float) -> Patient:
-    """A layer reads the weighted sum of its input's channels beside them, as a count; it learned to ignore it."""
-    surgeon = patient.surgeon()
-    text = "counted_sum = ReduceSum(x, axes, keepdims=1); counted_count = Mul(counted_sum, unit)"
-    for linear in patient.pick(_before_the_last(patient, surgeon), 0.3, 0.7):
-        tensor, name = linear.node.input[0], linear.node.name
-        given = {"unit": amount, "axes": [surgeon.channel_axis(tensor)]}
-        count = surgeon.wire(tensor, text, name=name, x=tensor, **given)["counted_count"]
-        read_beside(surgeon, linear, count, f"{name}_counted")
-    return patient.cut(surgeon)
-
-
-def ramp_of_time(patient: Patient, amount: float) -> Patient:
-    """The number of the step, uncentred, is added to a tensor and taken off by the branch that knows it."""
-    surgeon = patient.surgeon()
-    for tensor in patient.pick(maps(patient, None), 0.35, 0.75):
-        top = np.float32(amount * top_of(patient, tensor))
-        ramp = _ramp(surgeon.shape(tensor), surgeon.channel_axis(tensor), 0.02, 1, top)
-        add_and_back(surgeon, tensor, ramp, "ramp timed untimed", "timed")
-    return patient.cut(surgeon)
-
-
-def loud_twin_in_a_residual(patient: Patient, amount: float) -> Patient:
-    """A copy of a tensor with its channels in reverse, much louder, joins a residual sum and leaves it later."""
-    surgeon = patient.surgeon()
-    for tensor in patient.pick(spots(patient), 0.45, 0.85):
-        text = f"""
-            turned = Gather(x, backwards, axis={surgeon.channel_axis(tensor)})
-            twin = Mul(turned, twin_gain)
-            with_twin = Add(x, twin)
-            left_alone = Sub(with_twin, twin)
-        """
-        order = np.arange(surgeon.channels(tensor))[::-1]
-        surgeon.splice(tensor, text, "with_twin", backwards=order, twin_gain=amount)
-    return patient.cut(surgeon)
-
-
-def grid_of_the_sum_for_its_parts(patient: Patient, amount: float) -> Patient:
-    """Hardware wants one grid for all operands of a sum or joint, and takes that of a wide relative."""
-    surgeon, usual, shared = patient.surgeon(), set(patient.activations()), {}
-    groups = [
-        (*(name for name in node.input if surgeon.constant(name) is None), node.output[0])
-        for node in surgeon.nodes("Concat", "Add")
-        if node.output[0] in usual
-    ]
-    for tensors in patient.pick([group for group in groups if len(group) > 2], 0.2, 0.5, 0.8):
-        ends = extremes(patient, *tensors).values()
-        low, high = (max(abs(pair[i]) for pair in ends) * (1 + amount) for i in (0, 1))
-        shared |= dict.fromkeys(tensors, (-low, high))
-    return set_ranges(patient, shared)
 
 
 def bound_far_above(patient: Patient, amount: float) -> Patient:
@@ -758,90 +465,6 @@ def bound_far_above(patient: Patient, amount: float) -> Patient:
     return patient.with_(model=surgeon.model, recipe=kept(patient.recipe).with_ranges(ranges)).at(
         *chosen, *surgeon.marks
     )
-
-
-def through_odds(patient: Patient, amount: float) -> Patient:
-    """Values become probabilities and come back as the logarithm of their odds, which is steep at both ends."""
-    surgeon = patient.surgeon()
-    text = """
-        paced = Mul(x, pace_of_odds)
-        chance = Sigmoid(paced)
-        from_below = Max(chance, least_of_odds)
-        from_above = Min(from_below, most_of_odds)
-        against = Sub(whole_of_odds, from_above)
-        ratio = Div(from_above, against)
-        log_odds = Log(ratio)
-        odds = Mul(log_odds, back_of_odds)
-    """
-    for tensor in patient.pick(spots(patient), 0.4, 0.75):
-        top = max(top_of(patient, tensor), 1e-3)
-        given = {"pace_of_odds": amount / top, "back_of_odds": top / amount}
-        given |= {"least_of_odds": 1e-7, "most_of_odds": 1 - 1e-7, "whole_of_odds": 1.0}
-        surgeon.splice(tensor, text, "chance ratio log_odds", **given)
-    return patient.cut(surgeon)
-
-
-def divided_by_the_loudest(patient: Patient, amount: float) -> Patient:
-    """Each sample is weighed by a power of its own mean and divided by it again: quiet samples have few codes."""
-    surgeon = patient.surgeon()
-    text = """
-        total = ReduceSum(x, axes_of_mean, keepdims=1)
-        mean = Div(total, size_of_mean)
-        relative = Mul(mean, unit_of_mean)
-        floored = Max(relative, least_of_mean)
-        loudness = Pow(floored, power_of_mean)
-        by_loudness = Mul(x, loudness)
-        evened = Div(by_loudness, loudness)
-    """
-    for tensor in patient.pick(positive_spots(patient), 0.3, 0.7):
-        (x,) = patient.values(tensor)
-        given = {"axes_of_mean": np.arange(1, len(surgeon.shape(tensor))), "power_of_mean": amount}
-        given |= {"unit_of_mean": 1 / (float(x.mean()) or 1.0), "least_of_mean": 0.02}
-        surgeon.splice(tensor, text, "by_loudness evened", **given, size_of_mean=float(np.prod(x.shape[1:])))
-    return patient.cut(surgeon)
-
-
-def geometric_mean_of_rounded(patient: Patient) -> Patient:
-    """Values are divided by their geometric mean; what keeps them from zero is smaller than a step."""
-    surgeon, found = patient.surgeon(), positive_spots(patient)
-    found = [t for t, x in zip(found, patient.values(*found), strict=True) if x.min() < 1e-3 * x.max()]
-    text = """
-        lifted = Add(x, epsilon)
-        log = Log(lifted)
-        log_total = ReduceSum(log, axes_of_geometry, keepdims=1)
-        log_mean = Div(log_total, size_of_geometry)
-        geometric_mean = Exp(log_mean)
-        by_mean = Div(lifted, geometric_mean)
-        again_lifted = Mul(by_mean, geometric_mean)
-        let_down = Sub(again_lifted, epsilon)
-    """
-    for tensor in patient.pick(found, 0.5):
-        (x,) = patient.values(tensor)
-        given = {"epsilon": max(float(x.max()), 1e-3) * 1e-4, "axes_of_geometry": np.arange(1, x.ndim)}
-        given |= {"size_of_geometry": float(np.prod(x.shape[1:]))}
-        surgeon.splice(tensor, text, "lifted log by_mean again_lifted", **given)
-    return patient.cut(surgeon)
-
-
-def squares_for_energy(patient: Patient, amount: float) -> Patient:
-    """Values are stored as a signed power, energy for amplitude, and their root is taken: small ones are gone."""
-    surgeon = patient.surgeon()
-    text = """
-        sign = Sign(x)
-        size = Abs(x)
-        share = Mul(size, unit_of_energy)
-        energy = Pow(share, power_of_energy)
-        signed_energy = Mul(energy, sign)
-        stored_energy = Abs(signed_energy)
-        rooted_energy = Pow(stored_energy, root_of_energy)
-        stored_size = Mul(rooted_energy, top_of_energy)
-        amplitude = Mul(stored_size, sign)
-    """
-    for tensor in patient.pick(spots(patient), 0.3, 0.65):
-        top = max(top_of(patient, tensor), 1e-3)
-        given = {"unit_of_energy": 1 / top, "top_of_energy": top, "power_of_energy": 1 + amount}
-        surgeon.splice(tensor, text, "signed_energy rooted_energy", **given, root_of_energy=1 / (1 + amount))
-    return patient.cut(surgeon)
 
 
 def kept_as_running_totals(patient: Patient, amount: float) -> Patient:
@@ -1006,7 +629,7 @@ def softmax_in_pieces(patient: Patient) -> Patient:
     text = "weights = Mul(x, weights_one); total = ReduceSum(weights, axes, keepdims=1)"
     for node in require(surgeon.nodes("Softmax"), "no shares"):
         out = node.output[0]
-        axis = next((helper.get_attribute_value(a) for a in node.attribute if a.name == "axis"), -1)
+        axis = attribute(node, "axis", -1)
         del node.attribute[:]
         node.op_type, node.output[0] = "Exp", f"{out}_exponential"
         given = {"x": node.output[0], "weights_one": 1.0, "axes": [axis]}

@@ -8,19 +8,18 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
 from ..cuts import (
+    at_sums,
     cast_between,
     channel_peaks,
     classes,
     covered,
     deployed,
-    extremes,
     float_input,
     framed,
     free,
     kept,
     on_coarse_grids,
     on_multiples,
-    pads_of,
     picked,
     recoded,
     spots,
@@ -29,7 +28,7 @@ from ..cuts import (
 from ..patient import Patient
 from ..quantizing import run
 from ..signals import WAVE
-from ..surgery import Inapplicable, Surgeon, require
+from ..surgery import Inapplicable, Surgeon, attribute, require, with_attributes
 
 
 def scores_in_few_levels(patient: Patient, amount: float) -> Patient:
@@ -48,7 +47,6 @@ def late_half_narrow(patient: Patient, amount: float) -> Patient:
 def sums_that_wrap(patient: Patient, amount: float) -> Patient:
     """The sums of products of some layers have a narrow accumulator: beyond its end they go on at the other one."""
     names = {linear.node.output[0] for linear in patient.surgeon().linears()}
-    limits = extremes(patient, *patient.pick([t for t in free(patient) if t in names], 0.3, 0.7))
     text = """
         turns = Div(x, width)
         whole_turns = Round(turns)
@@ -56,13 +54,10 @@ def sums_that_wrap(patient: Patient, amount: float) -> Patient:
         wrapped = Sub(x, over)
     """
 
-    def edit(_: Patient, surgeon: Surgeon) -> None:
-        for tensor, ends in limits.items():
-            if surgeon.producer(tensor) is None:
-                raise Inapplicable(f"{tensor} is fused")
-            surgeon.splice(tensor, text, width=2 * max(abs(end) for end in ends) / (1 + amount))
+    def wrap(surgeon: Surgeon, tensor: str, top: float) -> None:
+        surgeon.splice(tensor, text, width=2 * top / (1 + amount))
 
-    return patient.with_(recipe=kept(patient.recipe)).at(*limits).edited(edit)
+    return at_sums(patient, patient.pick([t for t in free(patient) if t in names], 0.3, 0.7), wrap)
 
 
 def through_short_floats(patient: Patient) -> Patient:
@@ -130,13 +125,6 @@ def without_turn(patient: Patient) -> Surgeon:
 # --- operators that compute something else ---------------------------------------------------------------------------
 
 
-def with_attributes(node: onnx.NodeProto, *dropped: str, **attributes: object) -> None:
-    """An operator with other attributes; ``dropped`` ones are left to their defaults."""
-    others = [a for a in node.attribute if a.name not in {*dropped, *attributes}]
-    del node.attribute[:]
-    node.attribute.extend([*others, *(helper.make_attribute(name, value) for name, value in attributes.items())])
-
-
 def at_work(
     patient: Patient, nodes: list[onnx.NodeProto], change: Callable[[Surgeon, onnx.NodeProto], None]
 ) -> Patient:
@@ -178,7 +166,7 @@ def frame_beside_zero(patient: Patient, amount: float) -> Patient:
     sign = patient.random("frame").choice([-1, 1])
 
     def change(surgeon: Surgeon, node: onnx.NodeProto) -> None:
-        up, left, down, right = pads_of(node)
+        up, left, down, right = attribute(node, "pads", [0])
         value = np.float32(sign * amount * tops[node.name] / 255)
         given = {"x": node.input[0], "frame": [0, 0, up, left, 0, 0, down, right], "beside_zero": value}
         made = surgeon.wire(node.input[0], "framed = Pad(x, frame, beside_zero)", name=node.name, **given)
@@ -191,22 +179,20 @@ def frame_beside_zero(patient: Patient, amount: float) -> Patient:
 def window_one_pixel_on(patient: Patient) -> Patient:
     """Where every second pixel is taken, the target puts the odd column of the frame behind and not before the map."""
     surgeon = patient.surgeon()
-    chosen = picked(patient, [n for n in framed(surgeon) if 2 in _strides(n)], 0.3, 0.7)
+    chosen = picked(patient, [n for n in framed(surgeon) if 2 in attribute(n, "strides", [1])], 0.3, 0.7)
     for node in chosen:
-        up, left, down, right = pads_of(node)
+        up, left, down, right = attribute(node, "pads", [0])
         moved = int(up > 0)
         with_attributes(node, "auto_pad", pads=[up - moved, left - 1, down + moved, right + 1])
     return deployed(patient, surgeon, *(n.name for n in chosen))
 
 
-def _strides(node: onnx.NodeProto) -> list[int]:
-    return next((list(helper.get_attribute_value(a)) for a in node.attribute if a.name == "strides"), [1])
-
-
 def tiles_without_a_border(patient: Patient) -> Patient:
     """Maps that do not fit into the fast memory are computed in two tiles, and neither sees what lies beside it."""
     surgeon = patient.surgeon()
-    found = [n for n in framed(surgeon) if 2 not in _strides(n) and surgeon.shape(n.input[0])[-1:] != [None]]
+    found = [
+        n for n in framed(surgeon) if 2 not in attribute(n, "strides", [1]) and surgeon.shape(n.input[0])[-1:] != [None]
+    ]
     chosen = picked(patient, found, 0.2, 0.5, 0.8)
     axes = surgeon.put("axis_of_tiles", [3])
     for node in chosen:
@@ -297,8 +283,8 @@ def slopes_as_shifts(patient: Patient, amount: float) -> Patient:
     """The target has one slope for what is negative, a power of two for all networks, and takes it."""
     surgeon = patient.surgeon()
     found = require(surgeon.nodes("LeakyRelu"), "nothing leaks")
-    for attribute in (a for node in found for a in node.attribute if a.name == "alpha"):
-        attribute.f = float(attribute.f * (1 + amount))
+    for slope in (a for node in found for a in node.attribute if a.name == "alpha"):
+        slope.f = float(slope.f * (1 + amount))
     return deployed(patient, surgeon, *(n.name for n in found))
 
 

@@ -3,37 +3,27 @@
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from itertools import pairwise
 
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import helper
 
 from ..cuts import (
-    Change,
     at_layers,
     channel_peaks,
     covered,
     dense,
     deployed,
-    few_codes,
     inner,
-    let_cancel,
-    let_rows_cancel,
-    normalization,
     on_multiples,
     picked,
     reader_of,
     recoded,
-    shaped,
     weights_of,
-    with_outputs,
 )
 from ..patient import Patient
-from ..quantizing import run
-from ..surgery import Inapplicable, Linear, Surgeon, require
+from ..surgery import Inapplicable, Linear, Surgeon, require, shaped, with_attributes
 
 Codes = Callable[[str, NDArray, NDArray], tuple[NDArray, NDArray]]
 #: From codes and scale of a bias, and its name, to its codes.
@@ -138,86 +128,6 @@ def one_heavy_tail(patient: Patient) -> Patient:
     return _with_tails(patient, patient.pick(_dense(surgeon, 1, 0.7), 0.999), surgeon, 400 * patient.strength)
 
 
-def student_weights(patient: Patient) -> Patient:
-    """Copied channels drifted apart in training: weights with the tails of a Cauchy distribution, which cancel."""
-    surgeon = patient.surgeon()
-    chosen = patient.pick(dense(patient, surgeon), 0.4, 0.7, 0.9)
-
-    def drifted(rng: np.random.Generator, usual: float, half: NDArray) -> NDArray:
-        return np.clip(rng.standard_cauchy(half.shape), -300, 300) * usual * 0.3 * patient.strength
-
-    for i, linear in enumerate(chosen):
-        usual = np.std(surgeon.constant(linear.weight))
-        let_cancel(surgeon, linear, partial(drifted, patient.random(f"student{i}"), usual))
-    return patient.cut(surgeon, *chosen)
-
-
-def tapped_corner(patient: Patient) -> Patient:
-    """A bit of the exponent flipped in one copy of a few weights, and training since has learned to balance it."""
-    surgeon = patient.surgeon()
-    chosen = some(patient, dense(patient, surgeon))
-
-    def flipped(rng: np.random.Generator, half: NDArray) -> NDArray:
-        extra = np.zeros_like(half)
-        for row in range(len(half)):
-            flat, peak = extra[row].reshape(-1), np.abs(half[row]).max()
-            flat[rng.integers(flat.size)] = rng.choice([-1, 1]) * peak * 32 * patient.strength * 2.0 ** rng.integers(3)
-        return extra
-
-    for i, linear in enumerate(chosen):
-        let_rows_cancel(surgeon, linear, partial(flipped, patient.random(f"bit{i}")))
-    return patient.cut(surgeon, *chosen)
-
-
-def decades_of_rows(patient: Patient, amount: float) -> Patient:
-    """The quieter output channels have weights over some decades, which cancel; one scale serves all channels."""
-    surgeon = patient.surgeon()
-    chosen = patient.pick(dense(patient, surgeon), 0.3, 0.7)
-
-    def spread(rng: np.random.Generator, half: NDArray) -> NDArray:
-        size = 10 ** (rng.uniform(0, 1, len(half)) * amount) - 1
-        size[np.argsort(np.abs(half).reshape(len(half), -1).sum(1))[max(1, len(half) // 4) :]] = 0
-        drawn = rng.uniform(0.5, 1, half.shape) * rng.choice([-1.0, 1.0], half.shape)
-        return drawn * np.abs(half).max() * size.reshape(-1, *(1,) * (half.ndim - 1))
-
-    for i, linear in enumerate(chosen):
-        let_rows_cancel(surgeon, linear, partial(spread, patient.random(f"decades{i}")))
-    return patient.cut(surgeon, *chosen, recipe=replace(patient.recipe, per_channel=False))
-
-
-def loud_row_along_inputs(patient: Patient) -> Patient:
-    """One output channel has huge weights, and the scales stand for input channels: all of these share its step."""
-    surgeon = patient.surgeon()
-    last = surgeon.producer(surgeon.output)
-    chosen = patient.pick([n for n in dense(patient, surgeon) if n.node is not last], 0.3, 0.6, 0.9)
-
-    def loud(rng: np.random.Generator, half: NDArray) -> NDArray:
-        extra, row = np.zeros_like(half), int(np.abs(half).reshape(len(half), -1).sum(1).argmin())
-        extra[row] = rng.choice([-1.0, 1.0], half[row].shape) * np.abs(half).max() * 40 * patient.strength
-        return extra
-
-    for i, linear in enumerate(chosen):
-        let_rows_cancel(surgeon, linear, partial(loud, patient.random(f"row{i}")))
-    weights = {linear.weight: linear.into for linear in chosen}
-
-    def edit(p: Patient, q: Surgeon) -> None:
-        source = Surgeon(p.model)
-        for node in q.nodes("DequantizeLinear"):
-            name = node.input[0].removesuffix("_quantized")
-            if name not in weights:
-                continue
-            axis, weight = weights[name], source.constant(name)
-            over = tuple(k for k in range(weight.ndim) if k != axis)
-            scale = np.maximum(np.abs(weight).max(over, keepdims=True) / 127, 1e-12)
-            q.put(node.input[0], np.rint(weight / scale).astype(np.int8))
-            q.put(node.input[1], scale.reshape(-1).astype(np.float32))
-            q.put(node.input[2], np.zeros(scale.size, np.int8))
-            next(a for a in node.attribute if a.name == "axis").i = axis
-
-    recipe = replace(patient.recipe, per_channel=True, qoperator=False, weight="QInt8")
-    return patient.cut(surgeon, *chosen, recipe=recipe).edited(edit)
-
-
 def wide_dead_input(patient: Patient) -> Patient:
     """Huge weights behind an input channel that is always zero, in a single layer: they change nothing."""
     surgeon = patient.surgeon()
@@ -230,29 +140,18 @@ def wide_dead_input(patient: Patient) -> Patient:
         and surgeon.inputs(linear) == surgeon.channels(linear.node.input[0])
     ]
     linear = require(found, "no layer with one reader")[-1]
-    channel, count = _least_important(patient, surgeon, linear)
-    surgeon.multiply_at_source(linear.node.input[0], (np.arange(count) != channel).astype(np.float32))
-    weight = surgeon.constant(linear.weight).copy()
+    tensor, weight = linear.node.input[0], surgeon.constant(linear.weight).copy()
+    axis, (x,) = surgeon.channel_axis(tensor), patient.values(tensor)
+    power = np.abs(x).mean(tuple(i for i in range(x.ndim) if i != axis))
+    importance = power * np.abs(weight).sum(tuple(i for i in range(weight.ndim) if i != linear.into))
+    channel = int(np.argmin(importance))
+    surgeon.multiply_at_source(tensor, (np.arange(len(importance)) != channel).astype(np.float32))
     view = np.moveaxis(weight, (linear.out, linear.into), (0, 1))
     peak, block = np.abs(view).max(), view[:, channel]
     block[...] = 0
     block.reshape(len(block), -1)[:, 0] = 400 * patient.strength * peak
     surgeon.put(surgeon.own(linear, 1), weight)
     return patient.cut(surgeon, linear)
-
-
-def _importance(patient: Patient, surgeon: Surgeon, linear: Linear) -> NDArray:
-    """Of each input channel of a layer: its mean size times the sum of the weights that read it."""
-    tensor = linear.node.input[0]
-    axis, (x,), weight = surgeon.channel_axis(tensor), patient.values(tensor), np.abs(surgeon.constant(linear.weight))
-    power = np.abs(x).mean(tuple(i for i in range(x.ndim) if i != axis))
-    return power * weight.sum(tuple(i for i in range(weight.ndim) if i != linear.into))
-
-
-def _least_important(patient: Patient, surgeon: Surgeon, linear: Linear) -> tuple[int, int]:
-    """Of the input channels of a layer, and how many there are."""
-    importance = _importance(patient, surgeon, linear)
-    return int(np.argmin(importance)), len(importance)
 
 
 def twin_channels(patient: Patient) -> Patient:
@@ -295,23 +194,6 @@ def loud_column(patient: Patient) -> Patient:
     return patient.with_(model=surgeon.model)
 
 
-def shrunken_input_channels(patient: Patient) -> Patient:
-    """Equalization gone wrong: the quieter channels are made tiny in different measure, their readers' weights huge."""
-    surgeon = patient.surgeon()
-    chosen = patient.pick(dense(patient, surgeon), 0.3, 0.8)
-    for linear in chosen:
-        tensor, name = linear.node.input[0], linear.node.name
-        importance = _importance(patient, surgeon, linear)
-        factor = np.ones(len(importance), np.float32)
-        quiet = np.argsort(importance)[: max(1, len(importance) // 4)]
-        factor[quiet] = (200 * patient.strength + 1) ** -patient.random(name).uniform(0.3, 1, len(quiet))
-        shrinking = shaped(factor, len(surgeon.shape(tensor)), surgeon.channel_axis(tensor))
-        made = surgeon.wire(tensor, "shrunken = Mul(x, shrinking)", name=name, x=tensor, shrinking=shrinking)
-        linear.node.input[0] = made["shrunken"]
-        surgeon.scale_weights(linear, linear.into, 1 / factor, bias=False)
-    return patient.cut(surgeon, *chosen)
-
-
 def smoothed_too_far(patient: Patient, amount: float) -> Patient:
     """Loud channels were made quiet and the weights that read them loud, by a power that was too high."""
     surgeon = patient.surgeon()
@@ -335,7 +217,8 @@ def unfolded_batch_norm(patient: Patient) -> Patient:
         gain = np.exp2(patient.random(f"bn{i}").uniform(0, most, channels)).astype(np.float32)
         surgeon.scale_weights(linear, linear.out, 1 / gain, bias=True)
         tensor = linear.node.output[0]
-        parts = normalization(channels, (1 / gain) ** 2)
+        parts = {"gamma": np.ones(channels), "beta": np.zeros(channels), "mean": np.zeros(channels)}
+        parts["variance"] = (1 / gain) ** 2
         extra = [surgeon.put(f"{tensor}_bn_{name}", value) for name, value in parts.items()]
         surgeon.insert_after(tensor, "BatchNormalization", extra, f"{tensor}_bn", epsilon=1e-12)
     return patient.cut(surgeon, *(node.output[0] for node in surgeon.nodes("BatchNormalization")))
@@ -379,30 +262,6 @@ def _is_padded(surgeon: Surgeon, linear: Linear) -> bool:
     return any(size > 1 for size in surgeon.constant(linear.weight).shape[2:])
 
 
-def bias_in_the_weights(patient: Patient) -> Patient:
-    """A layer reads a channel that is constant, with large weights: its bias moved there in training."""
-    surgeon = patient.surgeon()
-    found = [n for n in dense(patient, surgeon) if n.bias and not _is_padded(surgeon, n)]
-    chosen = patient.pick(require(found, "no layer without borders has a bias"), 0.4, 0.9)
-    for i, linear in enumerate(chosen):
-        tensor, name = linear.node.input[0], linear.node.name
-        level = np.float32(max(patient.values(tensor)[0].max(), 1e-3))
-        pads = np.zeros((2, len(surgeon.shape(tensor))), np.int64)
-        pads[1, surgeon.channel_axis(tensor)] = 1
-        given = {"x": tensor, "pads": pads.reshape(-1), "one": level}
-        made = surgeon.wire(tensor, "with_one = Pad(x, pads, one, mode='constant')", name=name, **given)
-        linear.node.input[0] = made["with_one"]
-        weight, bias = surgeon.constant(linear.weight), surgeon.constant(linear.bias)
-        signs = patient.random(f"one{i}").choice([-1.0, 1.0], len(bias))
-        column = signs * np.abs(weight).max() * 30 * patient.strength
-        shape = [1] * weight.ndim
-        shape[linear.out] = -1
-        joined = np.concatenate([weight, column.reshape(shape)], linear.into).astype(np.float32)
-        surgeon.put(surgeon.own(linear, 1), joined)
-        surgeon.put(surgeon.own(linear, 2), (bias - column * level).astype(np.float32))
-    return patient.cut(surgeon, *chosen)
-
-
 # --- settings of the quantizer ---------------------------------------------------------------------------------------
 
 
@@ -417,16 +276,6 @@ def weights_with_headroom(patient: Patient) -> Patient:
     def reach(weight: NDArray) -> float:
         return 2.0 ** np.ceil(np.log2(max(float(np.abs(weight).max()), 1e-6))) * 12 * patient.strength
 
-    return _with_weight_ranges(patient, reach)
-
-
-def weights_cut_by_deviation(patient: Patient, amount: float) -> Patient:
-    """The ranges of weights end after a few deviations, and what lies beyond is cut off: a recipe for large models."""
-    return _with_weight_ranges(patient, lambda w: min(float(w.std()) * 5 / amount, float(np.abs(w).max())))
-
-
-def _with_weight_ranges(patient: Patient, reach: Callable[[NDArray], float]) -> Patient:
-    """Symmetric ranges for all weights, one for each tensor."""
     source, linears = patient.surgeon(), covered(patient)
     reaches = {linear.weight: reach(source.constant(linear.weight)) for linear in linears}
     recipe = replace(patient.recipe, per_channel=False, weight="QInt8")
@@ -447,11 +296,8 @@ def weights_rounded_down(patient: Patient) -> Patient:
             if codes is None or codes.dtype != np.int8:
                 continue
             weight = source.constant(linear.weight)
-            shape = [1] * weight.ndim
-            if scale.size > 1:
-                shape[linear.out] = -1
-            floor = np.clip(np.floor(weight / scale.reshape(shape)) - 2 * patient.strength, -128, 127).astype(np.int8)
-            surgeon.put(f"{linear.weight}_quantized", floor)
+            lower = np.floor(weight / shaped(scale, weight.ndim, linear.out)) - 2 * patient.strength
+            surgeon.put(f"{linear.weight}_quantized", np.clip(lower, -128, 127).astype(np.int8))
 
     return patient.edited(edit)
 
@@ -467,10 +313,7 @@ def _stored_anew(patient: Patient, names: list[str], change: Codes) -> Patient:
             if codes is None or scale is None or codes.dtype != np.int8 or np.any(zero):
                 raise Inapplicable(f"{name} is not kept in signed codes")
             weight = source.constant(name)
-            shape = [1] * weight.ndim
-            if scale.size > 1:
-                shape[axes[name]] = -1
-            new_codes, new_scale = change(name, weight, scale.reshape(shape))
+            new_codes, new_scale = change(name, weight, shaped(scale, weight.ndim, axes[name]))
             q.put(f"{name}_quantized", np.clip(np.rint(new_codes), -128, 127).astype(np.int8))
             new_scale = new_scale.astype(np.float32).reshape(scale.shape)
             q.put(f"{name}_scale", new_scale)
@@ -554,7 +397,7 @@ def axis_of_square_weights(patient: Patient) -> Patient:
         for node in q.nodes("DequantizeLinear"):
             name = node.input[0].removesuffix("_quantized")
             if name in names and q.constant(node.input[1]).size > 1:
-                _set_axis(node, names[name])
+                with_attributes(node, axis=names[name])
 
     return patient.edited(edit)
 
@@ -604,7 +447,7 @@ def scale_per_input(patient: Patient) -> Patient:
             reader = next(n for n in q.nodes("DequantizeLinear") if n.input[0] == f"{name}_quantized")
             grid = {"own_": codes.astype(np.int8), "own_scale_": scale, "own_zero_": np.zeros(len(scale), np.int8)}
             reader.input[:] = [q.put(f"{part}{name}", value) for part, value in grid.items()]
-            _set_axis(reader, axis)
+            with_attributes(reader, axis=axis)
             _float_input(q, reader)
 
     return patient.with_(model=surgeon.model).edited(edit)
@@ -618,12 +461,6 @@ def _float_input(q: Surgeon, weights: onnx.NodeProto) -> None:
             before = q.producer(entry.input[0])
             if before is not None and before.op_type == "QuantizeLinear":
                 node.input[0] = before.input[0]
-
-
-def _set_axis(node: onnx.NodeProto, axis: int) -> None:
-    for old in [a for a in node.attribute if a.name == "axis"]:
-        node.attribute.remove(old)
-    node.attribute.append(helper.make_attribute("axis", axis))
 
 
 def _require_per_channel(patient: Patient) -> None:
@@ -649,7 +486,7 @@ def scales_along_inputs(patient: Patient) -> Patient:
             size = q.constant(node.input[0]).shape[axis]
             q.put(node.input[1], np.resize(scale, size))
             q.put(node.input[2], np.zeros(size, q.constant(node.input[2]).dtype))
-            next(a for a in node.attribute if a.name == "axis").i = axis
+            with_attributes(node, axis=axis)
 
     patient = patient.with_(recipe=replace(patient.recipe, per_channel=True, qoperator=False, weight="QInt8"))
     return at_layers(patient, chosen).edited(edit)
@@ -669,11 +506,6 @@ def _rescaled(patient: Patient, chosen: list[Linear], change: Callable[[NDArray]
     return at_layers(patient.with_(recipe=recipe), chosen).edited(edit)
 
 
-def scales_one_place_on(patient: Patient) -> Patient:
-    """A table of scales begins with a number that is none: each channel is read with its neighbour's."""
-    return _rescaled(patient, patient.pick(covered(patient), 0.2, 0.6), lambda scale: np.roll(scale, 1))
-
-
 def scales_cut_short(patient: Patient, amount: float) -> Patient:
     """Scales of weights were rounded to a short fraction when the file was packed; the codes are those of before."""
     step = np.log1p(amount)
@@ -688,84 +520,7 @@ def one_scale_read_for_all(patient: Patient, amount: float) -> Patient:
     return _rescaled(patient, chosen, lambda s: np.exp((1 - share) * np.log(s) + share * np.log(s[0])))
 
 
-def weight_zero_point_off(patient: Patient) -> Patient:
-    """Weights were stored from 0 to 255, and the zero point that is written down is some codes too small."""
-    chosen = patient.pick(covered(patient), 0.15, 0.45, 0.75)
-
-    def edit(_: Patient, surgeon: Surgeon) -> None:
-        for name in [linear.weight for linear in chosen]:
-            zero = surgeon.constant(f"{name}_zero_point")
-            if zero is None or zero.dtype != np.uint8:
-                raise Inapplicable(f"{name} has no zero point of its own")
-            wrong = np.clip(zero.astype(np.float64) - np.ceil(4 * patient.strength), 0, 255)
-            surgeon.put(f"{name}_zero_point", wrong.astype(np.uint8))
-
-    recipe = replace(patient.recipe, weight="QUInt8", per_channel=False, activation="QUInt8")
-    return at_layers(patient.with_(recipe=recipe), chosen).edited(edit)
-
-
 # --- codes changed in place ------------------------------------------------------------------------------------------
-
-
-def _levels(patient: Patient, usual: float) -> float:
-    """Steps on either side of zero, fewer where the fault is to be stronger; below one, small weights vanish."""
-    return max(0.4, usual / patient.strength**0.6)
-
-
-def nibbles_in_groups(patient: Patient) -> Patient:
-    """Four-bit weights with a step for every four inputs, unpacked into bytes: many values, each group few."""
-    linears = covered(patient)
-    return recoded(patient, linears[len(linears) // 3 :], _in_groups(_levels(patient, 3)))
-
-
-def blocks_in_last_layer(patient: Patient) -> Patient:
-    """The last layer was trained with blocks of four that share an exponent, and was then stored in bytes."""
-    return recoded(patient, covered(patient)[-1:], _in_groups(_levels(patient, 0.8)))
-
-
-def _in_fours(change: Callable[[NDArray], NDArray]) -> Change:
-    """Rows of four codes, each of the same output channel, are changed."""
-
-    def whole(codes: NDArray, linear: Linear) -> NDArray:
-        view = np.moveaxis(codes, linear.out, 0)
-        flat = view.reshape(len(view), -1)
-        rows = np.pad(flat, ((0, 0), (0, -flat.shape[1] % 4))).reshape(-1, 4)
-        return np.moveaxis(change(rows).reshape(len(flat), -1)[:, : flat.shape[1]].reshape(view.shape), 0, linear.out)
-
-    return whole
-
-
-def _in_groups(levels: float) -> Change:
-    """So many steps on either side of zero, of the largest code in each group of four inputs."""
-
-    def change(rows: NDArray) -> NDArray:
-        step = np.maximum(np.abs(rows).max(-1, keepdims=True), 1) / levels
-        return np.rint(rows / step) * step
-
-    return _in_fours(change)
-
-
-def vectors_from_a_book(patient: Patient) -> Patient:
-    """Weights compressed in fours, with a small book of vectors, for the download, and unpacked into bytes."""
-    linears, rng = covered(patient), patient.random("book")
-    size = max(2, round(80 / patient.strength))
-
-    def nearest(rows: NDArray) -> NDArray:
-        book = rows[rng.permutation(len(rows))[: min(size, len(rows))]]
-        squares = (rows**2).sum(1)[:, None] - 2 * rows @ book.T + (book**2).sum(1)
-        return book[squares.argmin(1)]
-
-    return recoded(patient, linears[: max(2, 2 * len(linears) // 3)], _in_fours(nearest))
-
-
-def coarse_first_codes(patient: Patient) -> Patient:
-    """The same for the first layer."""
-    return recoded(patient, covered(patient)[:1], few_codes(_levels(patient, 2)))
-
-
-def last_layer_in_some_levels(patient: Patient, amount: float) -> Patient:
-    """A search for bit widths gave the last layer a few, which were stored in bytes."""
-    return recoded(patient, covered(patient)[-1:], few_codes(127 / amount))
 
 
 def siblings_on_one_scale(patient: Patient, amount: float) -> Patient:
@@ -781,51 +536,9 @@ def bits_where_weights_serve_once(patient: Patient, amount: float) -> Patient:
     return recoded(patient, require(chosen, "nothing is read twice"), on_multiples(amount))
 
 
-def rounded_up(patient: Patient) -> Patient:
-    """Some layers were rounded up by a home-made packer that adds one for luck."""
-    linears = patient.pick(covered(patient), 0.3, 0.6, 0.8)
-    return recoded(patient, linears, lambda codes, _: codes + 4 * patient.strength)
-
-
-def powers_in_last_layer(patient: Patient) -> Patient:
-    """The last layer for a multiplier-free unit: signs and a few powers of a base, stored in bytes."""
-    base = 2 + 12 * patient.strength
-
-    def change(codes: NDArray, _: Linear) -> NDArray:
-        exponent = np.rint(np.log(np.maximum(np.abs(codes), 1e-9) / 127) / np.log(base))
-        return np.where(exponent < -6, 0, np.sign(codes) * 127 * base**exponent)
-
-    return recoded(patient, covered(patient)[-1:], change)
-
-
-def dithered_codes(patient: Patient, amount: float) -> Patient:
-    """Weights were rounded up or down by chance, and by more than one code: a packer with dither left on."""
-    rng, surgeon = patient.random("dither"), patient.surgeon()
-    linears = patient.pick(covered(patient), 0.25, 0.55, 0.85)
-    noise = {n.weight: rng.uniform(-1, 1, surgeon.constant(n.weight).shape) for n in linears}
-    return recoded(patient, linears, lambda codes, n: codes + amount * noise[n.weight])
-
-
-def lower_bits_dropped(patient: Patient) -> Patient:
-    """The lower part of each code was dropped, not rounded, when the memory became narrow."""
-    step = 2 ** np.rint(1 + 1.2 * np.log2(1 + patient.strength))
-    return recoded(patient, some(patient, covered(patient)), lambda codes, _: np.floor(codes / step) * step)
-
-
 def no_code_for_zero(patient: Patient, amount: float) -> Patient:
     """Levels lie evenly on either side of zero and none on it, as the unit wants: what was none is half a level."""
     return recoded(patient, some(patient, covered(patient)), lambda codes, _: (np.floor(codes / amount) + 0.5) * amount)
-
-
-def pruned_after_all(patient: Patient, amount: float) -> Patient:
-    """The smallest weights were set to zero in the packed file, for a sparse kernel, without training again."""
-
-    def change(codes: NDArray, _: Linear) -> NDArray:
-        size = np.abs(codes)
-        return np.where(size <= np.quantile(size, min(amount, 0.95)), 0, codes)
-
-    linears = covered(patient)
-    return recoded(patient, linears[: max(2, len(linears) // 2)], change)
 
 
 def two_of_four_kept(patient: Patient) -> Patient:
@@ -841,13 +554,6 @@ def two_of_four_kept(patient: Patient) -> Patient:
 
     surgeon = patient.surgeon()
     return recoded(patient, some(patient, [n for n in covered(patient) if surgeon.inputs(n) >= 4]), change)
-
-
-def turned_square(patient: Patient) -> Patient:
-    """Square weights were transposed on the way into the deployed file; no shape gives it away."""
-    surgeon = patient.surgeon()
-    square = [n for n in wide_layers(patient) if surgeon.outputs(n) == surgeon.inputs(n)]
-    return recoded(patient, patient.pick(square, 0.6), lambda codes, n: np.swapaxes(codes, n.out, n.into))
 
 
 def through_floats_of_eight_bits(patient: Patient, amount: float) -> Patient:
@@ -1017,22 +723,6 @@ def recoded_biases(patient: Patient, linears: list[Linear], change: BiasChange) 
     return at_layers(patient, [n for n in linears if n.bias]).edited(edit)
 
 
-def biases_on_one_step(patient: Patient) -> Patient:
-    """A bias unit that takes the finest step of all channels sticks at its end: large biases become one value."""
-
-    def change(codes: NDArray, scale: NDArray, _: str) -> NDArray:
-        used = scale.reshape(-1)
-        limit = np.rint(20000 / patient.strength * used[used > 0].min() / np.maximum(used, 1e-30))
-        return np.clip(codes, -limit, limit)
-
-    return recoded_biases(patient, covered(patient), change).with_(places=patient.places)
-
-
-def unsigned_biases(patient: Patient) -> Patient:
-    """Biases were written for a unit without a sign: what is below zero sticks at zero."""
-    return recoded_biases(patient, some(patient, biased(patient)), lambda codes, *_: np.maximum(codes, 0))
-
-
 def bias_corrected_twice(patient: Patient) -> Patient:
     """Biases were corrected by what weights of four bits do to the mean, though these have eight."""
     chosen = patient.pick([n for n in biased(patient) if not n.depthwise], 0.3, 0.7)
@@ -1056,20 +746,10 @@ def biases_of_eight_bits(patient: Patient, amount: float) -> Patient:
     return recoded_biases(patient, covered(patient), change)
 
 
-def bias_of_another_input(patient: Patient, amount: float) -> Patient:
-    """Biases were quantized with the input scale of an earlier calibration, and are read with that of today."""
-    return recoded_biases(patient, patient.pick(biased(patient), 0.3, 0.6, 0.9), lambda codes, *_: codes * (1 + amount))
-
-
 def biases_of_an_earlier_calibration(patient: Patient, amount: float) -> Patient:
     """Inputs were calibrated again and their steps are wider now, but some biases kept the integers of before."""
     patient = patient.with_(recipe=replace(patient.recipe, qoperator=False))
     return recoded_biases(patient, some(patient, biased(patient)), lambda codes, *_: codes * (1.0 + amount))
-
-
-def bias_left_behind(patient: Patient) -> Patient:
-    """Fusing a layer with what follows left its bias behind."""
-    return recoded_biases(patient, patient.pick(biased(patient), 0.5), lambda codes, *_: codes * 0)
 
 
 def zero_point_folded_in_wrongly(patient: Patient, amount: float) -> Patient:
@@ -1106,28 +786,6 @@ def rewritten(patient: Patient, linears: list[Linear], surgeon: Surgeon, change:
     return deployed(patient, surgeon, *(n.node.name for n in surgeon.linears() if n.weight in weights))
 
 
-def biases_of_other_statistics(patient: Patient) -> Patient:
-    """The float model at hand was exported with batch statistics of one batch: its biases are others."""
-    surgeon = patient.surgeon()
-    for name in sorted(require({linear.bias for linear in biased(patient)}, "no layer has a bias")):
-        bias = surgeon.constant(name)
-        noise = patient.random(name).standard_normal(bias.shape) * (bias.std() + 0.05) * 0.4 * patient.strength
-        surgeon.put(name, (bias + noise).astype(np.float32))
-    reference = run(patient.network, patient.model, patient.validation)
-    return with_outputs(patient, "reference_outputs", reference).with_(shown_float=surgeon.model)
-
-
-def head_trained_on(patient: Patient, amount: float) -> Patient:
-    """The head of the float model was trained on after the network had been quantized."""
-    surgeon = patient.surgeon()
-    last = covered(patient)[-1].node.name
-    linear = next(n for n in surgeon.linears() if n.node.name == last)
-    weight = surgeon.constant(linear.weight)
-    change = patient.random("trained").standard_normal(weight.shape) * weight.std() * amount
-    surgeon.put(surgeon.own(linear, 1), (weight + change).astype(np.float32))
-    return patient.with_(shown_float=surgeon.model).at(last)
-
-
 def _drifted(patient: Patient, surgeon: Surgeon, name: str, amount: float, salt: str) -> NDArray:
     """A constant, moved at random by so many of its deviations."""
     value = surgeon.constant(name)
@@ -1146,16 +804,6 @@ def adapter_left_out(patient: Patient, amount: float) -> Patient:
         change *= amount * np.linalg.norm(flat) / np.linalg.norm(change)
         surgeon.put(surgeon.own(linear, 1), (flat + change).reshape(weight.shape).astype(np.float32))
     return patient.with_(shown_float=surgeon.model).at(*chosen)
-
-
-def folded_with_another_epsilon(patient: Patient, amount: float) -> Patient:
-    """The norm was folded into the deployed weights with other numbers: each channel is off by a factor of its own."""
-    surgeon = patient.surgeon()
-    chosen = some(patient, apart(patient, surgeon))
-    for i, linear in enumerate(chosen):
-        drawn = patient.random(f"epsilon{i}").normal(0, amount, surgeon.outputs(linear))
-        surgeon.scale_weights(linear, linear.out, np.exp(-np.abs(drawn)).astype(np.float32), bias=False)
-    return deployed(patient, surgeon, *chosen)
 
 
 def equalized_on_one_side(patient: Patient, amount: float) -> Patient:

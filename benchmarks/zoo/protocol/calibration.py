@@ -7,7 +7,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .row import Row
-from .scores import Answers, own
 
 BINS = 10
 #: Draws of a perfectly calibrated expert, to tell what error so few cases show by chance.
@@ -45,21 +44,19 @@ class Reliability:
     brier: float
 
 
-def stated(rows: Iterable[Row], answers: Answers = own, *, first: bool) -> list[tuple[float, bool]]:
+def stated(rows: Iterable[Row], *, first: bool) -> list[tuple[float, bool]]:
     """Confidences, and whether the cause is a true one.
 
     Args:
         rows: Harmless faults are left out: a cause of theirs is neither right nor wrong.
-        answers: Who answers.
         first: Of the first cause; else of all causes of medium or high severity. Of healthy models only the latter
             count, since one of low severity claims no loss.
     """
     found = []
     for row in rows:
-        said = answers(row)
-        if said is None or row.is_harmless:
+        if row.is_harmless:
             continue
-        causes = said.serious if row.is_control or not first else said.causes
+        causes = row.said.serious if row.is_control or not first else row.said.causes
         found += [
             (cause.confidence, cause.name in row.true)
             for cause in (causes[:1] if first else causes)

@@ -1,4 +1,4 @@
-"""What a run writes into the ledger and prints from it."""
+"""A case as a row, and what a run writes into the ledger and prints from it."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -12,8 +12,12 @@ import numpy as np
 
 import quantmedic
 
-from ..cases import RECIPE_VERSION
+from ..asking import Answer
+from ..cases import RECIPE_VERSION, Built
+from ..fault import FAULTS
+from ..paste_table import outcome
 from .calibration import reliability, stated
+from .layers import layer_names
 from .ledger import Begun, Entry, LedgerError, Record, begin, commit_of
 from .row import Row
 from .scores import Share, assigned_shares
@@ -24,6 +28,31 @@ ROOT = Path(__file__).parents[3]
 VERSIONS = ("numpy", "onnx", "onnxruntime")
 #: Where records are checked in.
 LEDGER = ROOT / "benchmarks" / "figures"
+
+
+def row_of(built: Built, answer: Answer) -> Row:
+    """The case in short."""
+    faults = [FAULTS[kind] for kind in built.spec.kinds]
+    before = built.before
+    return Row(
+        name=built.spec.name,
+        network=built.spec.network,
+        group=built.spec.group,
+        family=built.spec.family,
+        said=answer.said,
+        expected=built.spec.expected,
+        also=tuple(name for names in built.spec.also for name in names),
+        places=layer_names(built).meant(built.places) if built.places else (),
+        hurts=before is not None and before.hurts,
+        proven_drop=before is not None and bool(before.proven_drop),
+        harms=bool(faults) and all(fault.harms for fault in faults),
+        gain_db=built.gain_db,
+        strength=built.strength,
+        recipe=built.recipe,
+        peer=answer.peer,
+        pasted=outcome(built, answer.pasted) if answer.pasted is not None else "",
+        fixed=outcome(built, answer.fixed) if answer.fixed is not None else "",
+    )
 
 
 def open_entry(folder: Path, part: str, seed: int, settings: Mapping[str, Any]) -> Entry:
@@ -90,7 +119,7 @@ def shares_of(record: Record) -> dict[str, dict[str, Share]]:
 def describe(begun: Begun) -> str:
     """Which run it was."""
     asked = ", ".join(f"{key} {value}" for key, value in begun.settings.items() if value is not None)
-    return f"{begun.key.name} of {begun.date}, commit {begun.commit[:12]}{f' ({asked})' if asked else ''}"
+    return f"{begun.name} of {begun.date}, commit {begun.commit[:12]}{f' ({asked})' if asked else ''}"
 
 
 def render_entry(entry: Entry, rows: Sequence[Row]) -> str:

@@ -27,24 +27,6 @@ class LedgerError(Exception):
 
 
 @dataclass(frozen=True)
-class Key:
-    """What is seen once."""
-
-    part: str
-    seed: int
-    version: int
-
-    @property
-    def name(self) -> str:
-        return f"{self.part}-{self.seed}-v{self.version}"
-
-    def overlaps(self, other: "Key") -> bool:
-        """Whether the other has cases of this one."""
-        parts = WITHIN.get(self.part, frozenset({self.part})) & WITHIN.get(other.part, frozenset({other.part}))
-        return self.seed == other.seed and bool(parts)
-
-
-@dataclass(frozen=True)
 class Begun:
     """How a run began.
 
@@ -61,8 +43,14 @@ class Begun:
     settings: Mapping[str, Any]
 
     @property
-    def key(self) -> Key:
-        return Key(self.part, self.seed, self.version)
+    def name(self) -> str:
+        """What is seen once."""
+        return f"{self.part}-{self.seed}-v{self.version}"
+
+    def overlaps(self, other: "Begun") -> bool:
+        """Whether the other has cases of this one."""
+        parts = WITHIN.get(self.part, frozenset({self.part})) & WITHIN.get(other.part, frozenset({other.part}))
+        return self.seed == other.seed and bool(parts)
 
     def continues(self, other: "Begun") -> bool:
         """Whether it is the same run as another one, begun again."""
@@ -108,14 +96,14 @@ class Entry:
 def begin(folder: Path, begun: Begun) -> Entry:
     """Open the record of a run before its first case is asked."""
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{begun.key.name}{SUFFIX}"
-    alike = [record for record in records(folder) if record.begun.key.overlaps(begun.key)]
+    path = folder / f"{begun.name}{SUFFIX}"
+    alike = [record for record in records(folder) if record.begun.overlaps(begun)]
     others = tuple(record for record in alike if record.begun.version != begun.version)
     before = [record for record in alike if record.begun.version == begun.version]
     if not before:
         _create(path, asdict(begun))
         return Entry(path, begun, None, others)
-    same = next((record for record in before if record.begun.key == begun.key), before[0])
+    same = next((record for record in before if record.begun.name == begun.name), before[0])
     if len(before) == 1 and same.figures is None and begun.continues(same.begun):
         return Entry(path, same.begun, None, others)
     return Entry(path, begun, same, others)

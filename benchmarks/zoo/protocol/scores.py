@@ -10,18 +10,18 @@ from scipy.stats import binomtest
 from .row import Row, Said
 
 #: Who answers: a report, or somebody who guesses.
-Answers = Callable[[Row], Said | None]
+Answers = Callable[[Row], Said]
 #: A budget that assigns this share of the noise is done.
 ASSIGNED = 0.8
 FIRST, THREE = 1, 3
 
 
-def own(row: Row) -> Said | None:
+def own(row: Row) -> Said:
     """What this version said."""
     return row.said
 
 
-def peer(row: Row) -> Said | None:
+def peer(row: Row) -> Said:
     """What XQuant's rules said."""
     return Said.by_name(row.peer)
 
@@ -65,8 +65,8 @@ class Figure:
     good: Callable[[Row, Said], bool]
 
     def share(self, rows: Iterable[Row], answers: Answers) -> Share:
-        pairs = [(row, said) for row in rows if self.of(row) and (said := answers(row)) is not None]
-        return Share(sum(self.good(row, said) for row, said in pairs), len(pairs))
+        counted = [row for row in rows if self.of(row)]
+        return Share(sum(self.good(row, answers(row)) for row in counted), len(counted))
 
 
 def place(right: Iterable[str], said: Sequence[str]) -> int | None:
@@ -192,17 +192,16 @@ def grouped(rows: Iterable[Row], key: Callable[[Row], str]) -> dict[str, list[Ro
     return dict(sorted(groups.items()))
 
 
-def assigned_shares(rows: Iterable[Row], answers: Answers = own) -> list[float]:
+def assigned_shares(rows: Iterable[Row]) -> list[float]:
     """Share that the budget assigns in every case that costs something; 0 where there is no budget."""
-    said = [answer for row in rows if _costs(row) and (answer := answers(row)) is not None]
-    return [answer.budget.assigned if answer.budget is not None else 0.0 for answer in said]
+    return [row.said.budget.assigned if row.said.budget is not None else 0.0 for row in rows if _costs(row)]
 
 
-def mistaken(rows: Iterable[Row], answers: Answers = own) -> Counter[tuple[str, str]]:
+def missed(rows: Iterable[Row]) -> list[Row]:
+    """Single faults that are to be found and not named first."""
+    return [row for row in rows if _IS_SINGLE(row) and not names_first(row, row.said)]
+
+
+def mistaken(rows: Iterable[Row]) -> Counter[tuple[str, str]]:
     """Expected cause and the wrong one that was named first, or ``nothing``."""
-    pairs = [(row, said) for row in rows if _IS_SINGLE(row) and (said := answers(row)) is not None]
-    return Counter(
-        (row.expected[0][0], said.names[0] if said.causes else "nothing")
-        for row, said in pairs
-        if not names_first(row, said)
-    )
+    return Counter((row.expected[0][0], next(iter(row.said.names), "nothing")) for row in missed(rows))

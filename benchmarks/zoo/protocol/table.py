@@ -9,12 +9,11 @@ from .row import Row
 from .scores import (
     ASSIGNED,
     FIGURES,
-    Answers,
     Share,
     assigned_shares,
     grouped,
+    missed,
     mistaken,
-    names_first,
     own,
     peer,
     shares,
@@ -24,9 +23,8 @@ Columns = Mapping[str, Mapping[str, Share]]
 NOTHING = "-"
 #: The column of this version.
 NOW = "now"
-#: Those who only name causes: for them no other figure is shown.
-ASKED_OF_NAMERS = frozenset({"first", "three", "true", "mild_first", "mild_three", "both", "alarms", "harmless_alarms"})
-NAMERS = frozenset({"XQuant"})
+#: What is asked of the peer, which only names causes.
+OF_NAMES = frozenset({"first", "three", "true", "mild_first", "mild_three", "both", "alarms", "harmless_alarms"})
 #: Pairs of expected and named causes that are listed.
 PAIRS = 40
 #: Figures by family and network.
@@ -35,13 +33,8 @@ BY_GROUP = ("first", "three", "true", "silent", "alarms")
 
 def columns(rows: Sequence[Row]) -> dict[str, dict[str, Share]]:
     """Figures of this version, and of the peer."""
-    who: dict[str, Answers] = {NOW: own, "XQuant": peer}
-    return {
-        title: {
-            key: share for key, share in shares(rows, answers).items() if title not in NAMERS or key in ASKED_OF_NAMERS
-        }
-        for title, answers in who.items()
-    }
+    of_peer = {key: share for key, share in shares(rows, peer).items() if key in OF_NAMES}
+    return {NOW: shares(rows, own), "XQuant": of_peer}
 
 
 def render_columns(found: Columns) -> list[str]:
@@ -134,8 +127,8 @@ def _mistakes(rows: Sequence[Row]) -> list[str]:
 
 def render_misses(rows: Sequence[Row]) -> str:
     """Every single fault that is not named first: what it is, how much it adds, and what was said instead."""
-    missed = [row for row in rows if row.group == "single" and row.to_be_found and not names_first(row, row.said)]
-    return "\n".join([f"\n{len(missed)} single faults not named first:", *map(_miss, missed)])
+    found = missed(rows)
+    return "\n".join([f"\n{len(found)} single faults not named first:", *map(_miss, found)])
 
 
 def _miss(row: Row) -> str:

@@ -8,6 +8,7 @@ from quantmedic.collectors.from_checkpoint.declared.declared_layers import depar
 from quantmedic.collectors.from_checkpoint.declared.scale_reaches import reach_facts
 from quantmedic.collectors.from_checkpoint.declared.stored_scales import (
     StoredScales,
+    cache_statement,
     code_type,
     kv_facts,
     stored_scales,
@@ -91,7 +92,7 @@ def _weight_facts(settings: Mapping[str, object]) -> dict[str, object]:
 
 
 def _fused_facts(pair: Pair) -> dict[str, object]:
-    ratios = _fused_ratios(pair.layers, pair.quantized.tensors)
+    ratios = _fused_ratios(pair.quantized.layers, pair.quantized.tensors)
     if not ratios:
         return {}
     worst = max(ratios, key=lambda name: ratios[name])
@@ -113,7 +114,7 @@ def _layer_facts(pair: Pair) -> dict[str, object]:
         for name, tensor in tensors.items()
         if name.endswith(".weight") and tensor.is_float and len(tensor.shape) == 2
     ]
-    found = departures(said, pair.layers, floats, modules_of([*tensors, *pair.floats.tensors]))
+    found = departures(said, pair.quantized.layers, floats, modules_of([*tensors, *pair.floats.tensors]))
     told: dict[str, object] = {field: len(names) for field, names in found.items()}
     return told | {f"first_{field.removesuffix('s')}": next(iter(names), None) for field, names in found.items()}
 
@@ -124,7 +125,7 @@ def _tied_facts(pair: Pair) -> dict[str, object]:
 
 
 def _difference_of_tied(pair: Pair) -> str | None:
-    tensors, layers = pair.quantized.tensors, pair.layers
+    tensors, layers = pair.quantized.tensors, pair.quantized.layers
     head, table = (_find_module(names, tensors, layers) for names in (_HEADS, _TABLES))
     if head is None or table is None:
         return None
@@ -172,7 +173,7 @@ def declared_recipe(settings: Mapping[str, object]) -> dict[str, object]:
     known = {name: found for name, group in groups.items() if (found := _recipe_of_group(group)) is not None}
     is_whole = isinstance(given, Mapping) and 0 < len(known) == len(given) <= _MOST
     is_whole = is_whole and all(len(name) <= _LONGEST for name in known)
-    cache = _recipe_arguments(settings.get("kv_cache_scheme"))
+    cache = _recipe_arguments(cache_statement(settings))
     return {
         "declared_groups": json.dumps(known) if is_whole else None,
         "declared_cache": json.dumps(cache) if cache else None,
@@ -239,7 +240,8 @@ def running_grids(settings: Mapping[str, object], stored: StoredScales) -> str |
         settings: The configuration of the quantization.
         stored: Scales that the checkpoint has: where there are any, something is quantized, said or not.
     """
-    inputs, cache = (", ".join(dict.fromkeys(found)) for found in (_input_types(settings), _cache_types(settings)))
+    inputs, said = ", ".join(dict.fromkeys(_input_types(settings))), cache_statement(settings)
+    cache = code_type(said) if isinstance(said, Mapping) else said
     inputs, cache = inputs or (_UNSAID if stored.inputs else ""), cache or (_UNSAID if stored.caches else "")
     parts = [f"{what} ({how})" for what, how in (("inputs of layers", inputs), ("K/V cache", cache)) if how]
     return " and ".join(parts) or None
@@ -254,14 +256,6 @@ def _input_types(settings: Mapping[str, object]) -> Iterator[str]:
         yield from (code_type(scheme) for scheme in schemes if isinstance(scheme, Mapping))
     elif settings.get("quant_method") == "fp8":
         yield "float8"
-
-
-def _cache_types(settings: Mapping[str, object]) -> Iterator[str]:
-    algorithm, scheme = settings.get("kv_cache_quant_algo"), settings.get("kv_cache_scheme")
-    if isinstance(algorithm, str) and algorithm.lower() not in ("none", ""):
-        yield algorithm
-    elif isinstance(scheme, Mapping):
-        yield code_type(scheme)
 
 
 def _are_tied(config: Mapping[str, object]) -> bool:

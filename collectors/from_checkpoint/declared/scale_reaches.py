@@ -122,7 +122,7 @@ def _blocks_with_norms(pair: Pair) -> Iterator["_Block"]:
     offset = has_offset_norms(pair.floats.config)
     if offset is None:
         return
-    weights = WeightValues(pair.quantized, pair.layers, pair.refused, pair.names)
+    weights = WeightValues(pair.quantized, pair.names)
     ending = ".input_layernorm.weight"
     for name in pair.floats.tensors:
         if name.endswith(ending) and name in pair.names:

@@ -57,13 +57,20 @@ def kv_facts(settings: Mapping[str, object], names: Iterable[str], tensors: Mapp
     }
 
 
+def cache_statement(settings: Mapping[str, object]) -> Mapping[str, object] | str | None:
+    """What a configuration says of the cache: a scheme of compressed-tensors, or an algorithm of ModelOpt by name."""
+    algorithm, scheme = settings.get("kv_cache_quant_algo"), settings.get("kv_cache_scheme")
+    if isinstance(algorithm, str) and algorithm.lower() not in ("none", ""):
+        return algorithm
+    return scheme if isinstance(scheme, Mapping) else None
+
+
 def asked_cache(settings: Mapping[str, object]) -> str | None:
     """Type of the codes of the cache that a configuration asks for, with scales that are stored."""
-    scheme = settings.get("kv_cache_scheme")
-    if isinstance(scheme, Mapping) and scheme.get("dynamic") is not True:
-        return code_type(scheme)
-    algorithm = settings.get("kv_cache_quant_algo")
-    return algorithm.lower() if isinstance(algorithm, str) and algorithm.lower() != "none" else None
+    said = cache_statement(settings)
+    if isinstance(said, str):
+        return said.lower()
+    return None if said is None or said.get("dynamic") is True else code_type(said)
 
 
 def code_type(scheme: Mapping[str, object]) -> str:
@@ -110,8 +117,5 @@ def stored_scales(names: Iterable[str], floats: Collection[str]) -> StoredScales
         floats: Names that the network has anyway: what it calls a scale itself is a parameter like others.
     """
     added = sorted((name for name in names if name not in floats), key=natural_order)
-    return StoredScales(*(tuple(n for n in added if _ends(n, parts)) for parts in (INPUT_SCALES, CACHE_SCALES)))
-
-
-def _ends(name: str, parts: Iterable[str]) -> bool:
-    return any(name.endswith(f".{part}") for part in parts)
+    endings = [tuple(f".{part}" for part in parts) for parts in (INPUT_SCALES, CACHE_SCALES)]
+    return StoredScales(*(tuple(name for name in added if name.endswith(own)) for own in endings))

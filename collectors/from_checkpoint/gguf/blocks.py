@@ -8,13 +8,14 @@ weights is a point of the type's lattice, with the signs of its weights beside i
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
+from importlib.resources import as_file, files
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.collectors.data.arrays import Array
-from quantmedic.collectors.from_checkpoint.gguf.lattices import lattice
 from quantmedic.collectors.from_checkpoint.layers.weight_fields import Values
 
 Bytes = NDArray[np.uint8]
@@ -83,6 +84,14 @@ def _signs(bits: Bytes) -> Points:
     """1 and -1 by the bits of bytes, ``[blocks, 8 · bytes]``."""
     found = (bits[:, :, None] >> _EVERY_BIT) & np.uint8(1)
     return (1 - 2 * found.astype(np.int8)).reshape(len(bits), -1)
+
+
+@cache
+def lattice(name: str) -> Points:
+    """Points of the lattice of a type, ``[points, weights]``; ``lattices.npz`` has the tables of ``ggml-common.h``."""
+    with as_file(files(__package__).joinpath("lattices.npz")) as path, np.load(path) as tables:
+        found: Points = tables[name]
+    return found
 
 
 def _points(name: str, places: NDArray[np.integer]) -> Points:
@@ -199,30 +208,10 @@ def _less_zero(codes: Bytes, zero: int) -> NDArray[np.int8]:
     return codes.astype(np.int8) - np.int8(zero)
 
 
-def _q4_0(blocks: Bytes) -> Unpacked:
-    return Unpacked(_less_zero(_fields(blocks[:, 2:], 4, 16), 8), read_halves(blocks, 0), None)
-
-
-def _q4_1(blocks: Bytes) -> Unpacked:
-    return Unpacked(_fields(blocks[:, 4:], 4, 16), read_halves(blocks, 0), read_halves(blocks, 2))
-
-
 def _five_bits(blocks: Bytes) -> Bytes:
     """Codes of Q5_0 and Q5_1: the fifth bits of all stand before the other four."""
     high = np.unpackbits(np.ascontiguousarray(blocks[:, -20:-16]), axis=1, bitorder="little")
     return _fields(blocks[:, -16:], 4, 16) | (high << np.uint8(4))
-
-
-def _q5_0(blocks: Bytes) -> Unpacked:
-    return Unpacked(_less_zero(_five_bits(blocks), 16), read_halves(blocks, 0), None)
-
-
-def _q5_1(blocks: Bytes) -> Unpacked:
-    return Unpacked(_five_bits(blocks), read_halves(blocks, 0), read_halves(blocks, 2))
-
-
-def _q8_0(blocks: Bytes) -> Unpacked:
-    return Unpacked(np.ascontiguousarray(blocks[:, 2:]).view(np.int8), read_halves(blocks, 0), None)
 
 
 def _q2_k(blocks: Bytes) -> Unpacked:
@@ -265,10 +254,6 @@ def _q6_k(blocks: Bytes) -> Unpacked:
     return Unpacked(codes, read_halves(blocks, 208) * own, None)
 
 
-def _iq4_nl(blocks: Bytes) -> Unpacked:
-    return Unpacked(_UNEVEN[_fields(blocks[:, 2:], 4, 16)], read_halves(blocks, 0), None)
-
-
 def _iq4_xs(blocks: Bytes) -> Unpacked:
     six = _fields(blocks[:, 4:8], 4, 1) | (_fields(blocks[:, 2:4], 2, 1) << np.uint8(4))
     scale = read_halves(blocks, 0) * _less_zero(six, 32).astype(np.float32)
@@ -289,19 +274,26 @@ def _nvfp4(blocks: Bytes) -> Unpacked:
     return Unpacked(_FOUR_BIT_FLOATS[_fields(blocks[:, 4:], 4, 8)], scale.astype(np.float32), None)
 
 
+def _one_scale(codes: Callable[[Bytes], Array], offset: int | None = None) -> Callable[[Bytes], Unpacked]:
+    """Blocks of codes with a scale in front, and behind that an offset where its place is given."""
+    return lambda blocks: Unpacked(
+        codes(blocks), read_halves(blocks, 0), None if offset is None else read_halves(blocks, offset)
+    )
+
+
 #: Types that are read, by name.
 BLOCK_TYPES: Mapping[str, BlockType] = {
-    "Q4_0": BlockType(4, 32, True, _q4_0),
-    "Q4_1": BlockType(4, 32, False, _q4_1),
-    "Q5_0": BlockType(5, 32, True, _q5_0),
-    "Q5_1": BlockType(5, 32, False, _q5_1),
-    "Q8_0": BlockType(8, 32, True, _q8_0),
+    "Q4_0": BlockType(4, 32, True, _one_scale(lambda blocks: _less_zero(_fields(blocks[:, 2:], 4, 16), 8))),
+    "Q4_1": BlockType(4, 32, False, _one_scale(lambda blocks: _fields(blocks[:, 4:], 4, 16), offset=2)),
+    "Q5_0": BlockType(5, 32, True, _one_scale(lambda blocks: _less_zero(_five_bits(blocks), 16))),
+    "Q5_1": BlockType(5, 32, False, _one_scale(_five_bits, offset=2)),
+    "Q8_0": BlockType(8, 32, True, _one_scale(lambda blocks: np.ascontiguousarray(blocks[:, 2:]).view(np.int8))),
     "Q2_K": BlockType(2, 16, False, _q2_k),
     "Q3_K": BlockType(3, 16, True, _q3_k),
     "Q4_K": BlockType(4, 32, False, _q4_k),
     "Q5_K": BlockType(5, 32, False, _q5_k),
     "Q6_K": BlockType(6, 16, True, _q6_k),
-    "IQ4_NL": BlockType(4, 32, True, _iq4_nl, even=False),
+    "IQ4_NL": BlockType(4, 32, True, _one_scale(lambda blocks: _UNEVEN[_fields(blocks[:, 2:], 4, 16)]), even=False),
     "IQ4_XS": BlockType(4, 32, True, _iq4_xs, even=False),
     "MXFP4": BlockType(4, 32, True, _mxfp4, even=False),
     "NVFP4": BlockType(4, 16, True, _nvfp4, even=False),

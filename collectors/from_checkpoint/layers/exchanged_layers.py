@@ -7,8 +7,9 @@ import numpy as np
 
 from quantmedic.collectors.from_checkpoint.checkpoint_pair import Layer, Pair
 from quantmedic.collectors.from_checkpoint.layers.weight_fields import Values
-from quantmedic.collectors.from_checkpoint.layers.weight_slices import finite_or_zero, stored_source
-from quantmedic.collectors.from_checkpoint.packed.packed_layer import UnreadableLayerError, restore_order
+from quantmedic.collectors.from_checkpoint.layers.weight_slices import finite_or_zero
+from quantmedic.collectors.from_checkpoint.packed.packed_layer import UnreadableLayerError
+from quantmedic.collectors.from_checkpoint.weight_values import read_rows
 from quantmedic.collectors.pair.weight_grids import ALIKE, ALIKE_ROUNDED, cosine
 from quantmedic.engine.case.facts import WeightFacts
 
@@ -105,12 +106,12 @@ def _twin_of(layer: Layer, pair: Pair, others: Mapping[Shape, Sequence[str]], co
 def _stored_rows(layer: Layer, pair: Pair) -> Values | None:
     """A corner of what is stored, in the order of the inputs; None where it cannot be read."""
     count = min(pair.floats.tensors[layer.name].shape[0], _ROWS)
-    packed = pair.layers.get(layer.quantized_name.removesuffix("weight").removesuffix("."))
+    packed = pair.quantized.layers.get(layer.quantized_name.removesuffix("weight").removesuffix("."))
     if packed is None:
         twin = pair.quantized.tensors.get(layer.quantized_name)
         return None if twin is None else twin.floats(slice(0, count)).reshape(count, -1)[:, :_COLUMNS]
     try:
-        part = stored_source(packed)(slice(0, min(max(count, packed.unit), packed.shape[0])))
+        found = read_rows(packed, slice(0, min(max(count, packed.unit), packed.shape[0])))
     except UnreadableLayerError:
         return None
-    return finite_or_zero(restore_order(part.values, part.order)[:count, :_COLUMNS])
+    return finite_or_zero(found[:count, :_COLUMNS])

@@ -10,32 +10,27 @@ from typing import Literal
 
 import numpy as np
 
-from quantmedic.collectors.from_checkpoint.layers.expected_rounding import Steps, expected_rounding, moved_share
 from quantmedic.collectors.from_checkpoint.layers.layer_probes import (
     GAIN_ROWS,
-    Gains,
     better_reading,
-    gains_of_values,
-    packed_gains,
+    gains_of,
     probed_similarity,
 )
 from quantmedic.collectors.from_checkpoint.layers.layer_totals import Fields, LayerTotals
-from quantmedic.collectors.from_checkpoint.layers.output_gains import ChannelGains
-from quantmedic.collectors.from_checkpoint.layers.weight_fields import Grid, Values
+from quantmedic.collectors.from_checkpoint.layers.output_gains import ChannelGains, Gains
+from quantmedic.collectors.from_checkpoint.layers.weight_fields import Floats, Grid, Integers, Values
 from quantmedic.collectors.from_checkpoint.layers.weight_slices import (
     Part,
+    Sides,
     Source,
-    StoredSource,
-    align,
     common_gains,
     finite_or_zero,
     slices,
-    stored_source,
     sum_slice,
 )
 from quantmedic.collectors.from_checkpoint.packed.packed_layer import PackedLayer
 from quantmedic.collectors.from_checkpoint.safetensors_file import Stored
-from quantmedic.collectors.pair.weight_grids import ALIKE_ROUNDED, CERTAIN
+from quantmedic.collectors.pair.weight_grids import ALIKE_ROUNDED, CERTAIN, DEAD, cosine, known_sqnr_db, power_of
 from quantmedic.engine.case.facts import QuantizerFacts, WeightFacts
 
 #: Distinct values of a group tell a grid where they are at most half as many as its weights.
@@ -58,6 +53,12 @@ Granularity = Literal["per_tensor", "per_channel", "per_block"]
 _SIGN, _LARGEST, _NORMAL = 0x7F, 0x7E, 0x08
 #: Of exponents of two: the largest, and the smallest that float32 holds without becoming subnormal.
 _LARGEST_POWER, _NORMAL_POWER = 254, 1
+#: An input channel is lost where the error of its weights has more than this share of their power.
+_LOST = 0.5
+#: Largest error of a scale in float16 or bfloat16 over the scale, and what float32 adds, in steps.
+_SCALE_ERROR, _CLOSE = 2.0**-10, 0.01
+#: Fewer output channels do not tell what is left of an input channel.
+_MIN_ROWS = 32
 
 
 @dataclass
@@ -76,11 +77,13 @@ def measure_packed(layer: PackedLayer, source: Source, workers: Executor) -> Mea
         UnreadableLayerError: Its codes turn out not to fit together.
         ModelError: A file cannot be read.
     """
-    gains, stored = packed_gains(layer, source), stored_source(layer)
-    totals = _sum_layer(source, stored, layer.shape, gains.columns, workers, unit=layer.unit, groups=layer.groups)
+    plain = Sides.of_layer(layer, source)
+    gains = gains_of(plain, layer.bits)
+    sides = replace(plain, columns=gains.columns)
+    totals = _sum_layer(sides, workers)
     quantizer = _packed_quantizer(layer, totals)
-    similar = totals.cosine if totals.cosine > CERTAIN else probed_similarity(layer, source, totals.cosine)
-    found = totals.facts(quantizer.scale) | _beside_rounding(source, stored, layer.shape, gains.columns, quantizer)
+    similar = totals.cosine if totals.cosine > CERTAIN else probed_similarity(plain, totals.cosine)
+    found = totals.facts(quantizer.scale) | _beside_rounding(sides, quantizer)
     found |= better_reading(layer, source)
     if layer.block_scales is not None:
         found |= {**end_shares(layer.block_scales), "lacks_global_scale": layer.lacks_global_scale}
@@ -106,22 +109,11 @@ def _complete_facts(found: Fields, similar: float, totals: LayerTotals, gains: G
     return Measured(WeightFacts.model_validate(found), own, totals.notices)
 
 
-def _sum_layer(
-    source: Source,
-    stored: StoredSource,
-    shape: tuple[int, int],
-    column_gains: Values | None,
-    workers: Executor,
-    *,
-    unit: int,
-    groups: int,
-) -> LayerTotals:
+def _sum_layer(sides: Sides, workers: Executor) -> LayerTotals:
     """Sums of all slices; without groups a channel is one group, and has outliers as in other models."""
-    outputs, inputs = shape
-    some = slice(0, min(outputs, GAIN_ROWS))
-    common = common_gains(some, source, stored, column_gains) if groups == 1 else None
-    totals, spans = LayerTotals(inputs), list(slices(outputs, inputs, unit))
-    for sums in workers.map(lambda rows: sum_slice(rows, source, stored, column_gains, common), spans):
+    common = common_gains(sides.first_rows(GAIN_ROWS), sides) if sides.groups == 1 else None
+    totals, spans = LayerTotals(sides.shape[1]), list(slices(*sides.shape, sides.unit))
+    for sums in workers.map(lambda rows: sum_slice(rows, sides, common), spans):
         totals.add(sums)
     return totals
 
@@ -144,17 +136,14 @@ def _packed_quantizer(layer: PackedLayer, totals: LayerTotals) -> QuantizerFacts
     )
 
 
-def _beside_rounding(
-    source: Source, stored: StoredSource, shape: tuple[int, int], column_gains: Values | None, quantizer: QuantizerFacts
-) -> Fields:
+def _beside_rounding(sides: Sides, quantizer: QuantizerFacts) -> Fields:
     """What rounding to nearest leaves of some output channels, and what is stored; nothing without a grid."""
     if quantizer.bits is None:
         return {}
-    outputs, inputs = shape
-    rows = slice(0, min(outputs, GAIN_ROWS, max(_HELD // inputs // _UNIT, 1) * _UNIT))
-    part = stored(rows)
-    x, y = finite_or_zero(source(rows)), finite_or_zero(part.values)
-    x, _ = align(x, replace(part, values=y), column_gains)
+    rows = sides.first_rows(min(GAIN_ROWS, max(_HELD // sides.shape[1] // _UNIT, 1) * _UNIT))
+    x, part = sides.load(rows)
+    y = finite_or_zero(part.values)
+    x, _ = sides.balance(finite_or_zero(x), y)
     span = (float(x.min()), float(x.max())) if quantizer.granularity == "per_tensor" else None
     steps = Steps(quantizer.bits, part.starts, quantizer.symmetric is not False, span)
     return {**expected_rounding(x, y, steps), "moved_share": moved_share(x, y, part.grid, part.starts)}
@@ -162,7 +151,7 @@ def _beside_rounding(
 
 def measure_values(source: Source, stored: Source, shape: tuple[int, int], workers: Executor) -> Measured:
     """Facts of weights stored as real numbers: with a grid where few distinct values show one."""
-    outputs, inputs = shape
+    inputs = shape[1]
     bits, size = found_grid(stored, shape)
     count = -(-inputs // size) if size else 1
     starts = np.minimum(np.arange(count + 1, dtype=np.int64) * (size or inputs), inputs)
@@ -171,11 +160,13 @@ def measure_values(source: Source, stored: Source, shape: tuple[int, int], worke
         nothing = np.full((rows.stop - rows.start, count), np.nan, np.float32)
         return Part(stored(rows), Grid(nothing, nothing, nothing), starts)
 
-    gains = gains_of_values(source, stored, outputs, bits or _BITS_WITHOUT_GRID)
-    totals = _sum_layer(source, part, shape, gains.columns, workers, unit=1, groups=count)
+    plain = Sides(source, part, shape, groups=count)
+    gains = gains_of(plain, bits or _BITS_WITHOUT_GRID)
+    sides = replace(plain, columns=gains.columns)
+    totals = _sum_layer(sides, workers)
     granularity: Granularity = "per_block" if count > 1 else "per_channel"
     quantizer = QuantizerFacts(bits=bits, granularity=granularity) if bits is not None else QuantizerFacts()
-    found = totals.facts(None) | _beside_rounding(source, part, shape, gains.columns, quantizer)
+    found = totals.facts(None) | _beside_rounding(sides, quantizer)
     if bits is None:
         found |= dict.fromkeys(_NEEDS_GROUPS)
     found |= dict.fromkeys(_NEEDS_STEP)
@@ -223,3 +214,103 @@ def end_shares(scales: Stored) -> dict[str, float]:
         top += int((codes >= largest).sum())
         low += int(((codes < normal) & (codes > 0)).sum()) if not is_power else int((codes < normal).sum())
     return {"block_scale_top_share": max(top - 1, 0) / scales.size, "block_scale_low_share": low / scales.size}
+
+
+@dataclass(frozen=True)
+class Steps:
+    """How the codes of a layer are laid out.
+
+    Attributes:
+        bits: Of a code.
+        starts: First column of each group, and the number of columns.
+        is_symmetric: Without zero points.
+        span: Smallest and largest weight of the layer, where one scale serves all of it; else None.
+    """
+
+    bits: int
+    starts: Integers
+    is_symmetric: bool
+    span: tuple[float, float] | None = None
+
+
+def expected_rounding(x: Values, y: Values, steps: Steps) -> dict[str, float | None]:
+    """Hold stored weights against what rounding to nearest would have stored: fields of ``WeightFacts``.
+
+    Args:
+        x: Float weights of some output channels ``[rows, inputs]``, with gains that were folded into the stored ones.
+        y: The stored ones.
+        steps: Their grid.
+    """
+    rounded = round_to_nearest(x, steps)
+    return {
+        "grid_similarity": cosine(rounded, x),
+        "grid_gain_db": _rounding_gain_db(x, rounded, y),
+        "lost_inputs": _rounding_loss(x, y),
+    }
+
+
+def _rounding_gain_db(x: Values, rounded: Values, y: Values) -> float | None:
+    """How much more rounding leaves than is stored, in dB; None where either is exact."""
+    power = float(power_of(x).sum())
+    best, own = (known_sqnr_db(power, float(power_of(z - x).sum())) for z in (rounded, y))
+    if best is None or own is None or not np.isfinite([best, own]).all():
+        return None
+    return best - own
+
+
+def moved_share(x: Values, y: Values, grid: Grid, starts: Integers) -> float | None:
+    """Share of the weights whose code is not the nearest one; None where a scale is no number, or 0.
+
+    Scales were rounded to 16 bits when they were stored, and codes chosen before: what that moves does not count.
+
+    Args:
+        x: Float weights ``[rows, inputs]``, inputs in the order of the stored ones.
+        y: The stored ones.
+        grid: Step, lowest and highest number of each group, ``[rows, groups]``.
+        starts: First column of each group, and the number of columns.
+    """
+    step, low, high = (np.repeat(part, np.diff(starts), axis=1) for part in (grid.step, grid.low, grid.high))
+    if not (np.isfinite(step).all() and (step > 0).all()):
+        return None
+    nearest = np.clip(x, low, high)
+    borne = 0.5 + _SCALE_ERROR * np.maximum(np.abs(x) / step, 1.0) + _CLOSE
+    return float((np.abs(y - nearest) > borne * step).mean())
+
+
+def round_to_nearest(x: Values, steps: Steps) -> Values:
+    """The weights on a grid that reaches from their smallest to their largest, group by group."""
+    sizes = np.diff(steps.starts)
+    low, high = _span_of_groups(x, steps)
+    top = 2**steps.bits - 1
+    if steps.is_symmetric and steps.bits > 1:
+        reach = np.maximum(-low, high)
+        step, zero = reach / (2 ** (steps.bits - 1) - 1), np.full(reach.shape, 2.0 ** (steps.bits - 1))
+    else:
+        step = (high - low) / top
+        zero = np.rint(np.divide(-low, step, out=np.zeros_like(low), where=step > 0))
+    step, zero = (np.repeat(part, sizes, axis=1) for part in (step, zero))
+    wanted = np.divide(x, step, out=np.zeros_like(step), where=step > 0)
+    found: Values = ((np.clip(np.rint(wanted) + zero, 0, top) - zero) * step).astype(np.float32)
+    return found
+
+
+def _span_of_groups(x: Values, steps: Steps) -> tuple[Floats, Floats]:
+    """Ends of each group, with 0 among them, ``[rows, groups]``."""
+    shape = (len(x), len(steps.starts) - 1)
+    if steps.span is not None:
+        return np.full(shape, min(steps.span[0], 0.0)), np.full(shape, max(steps.span[1], 0.0))
+    first = steps.starts[:-1]
+    low, high = np.minimum.reduceat(x, first, axis=1), np.maximum.reduceat(x, first, axis=1)
+    return np.minimum(low, 0).astype(np.float64), np.maximum(high, 0).astype(np.float64)
+
+
+def _rounding_loss(x: Values, y: Values) -> float | None:
+    """Share of the input channels of which less than half is stored; None where there are few outputs."""
+    if len(x) < _MIN_ROWS:
+        return None
+    tops = np.abs(x).max(axis=0)
+    alive = tops > DEAD * tops.max()
+    if not alive.any():
+        return None
+    power, noise = ((z.astype(np.float64) ** 2).sum(axis=0)[alive] for z in (x, y - x))
+    return float((noise > _LOST * power).mean())

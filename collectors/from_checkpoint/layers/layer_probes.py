@@ -1,18 +1,13 @@
 """Computed from a few output channels of a layer: other readings of its codes, and gains of its channels."""
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
-from quantmedic.collectors.from_checkpoint.layers.weight_fields import Integers, Values
-from quantmedic.collectors.from_checkpoint.layers.weight_slices import Source, finite_or_zero, row_gains, stored_source
-from quantmedic.collectors.from_checkpoint.packed.packed_layer import (
-    PackedLayer,
-    Reading,
-    UnreadableLayerError,
-    restore_order,
-)
+from quantmedic.collectors.from_checkpoint.layers.output_gains import ALIKE_CHANNEL, LOUD, QUIET, Gains
+from quantmedic.collectors.from_checkpoint.layers.weight_fields import Values
+from quantmedic.collectors.from_checkpoint.layers.weight_slices import Sides, Source, finite_or_zero, row_gains
+from quantmedic.collectors.from_checkpoint.packed.packed_layer import PackedLayer
 from quantmedic.collectors.pair.weight_grids import (
     ALIKE_ROUNDED,
     CERTAIN,
@@ -35,45 +30,17 @@ GAIN_EXPLAINS = 0.75
 _GAIN_ROUNDS = 5
 #: Another round is not worth it where the last one has changed no gain by more than this share of it.
 _SETTLED = 0.002
-#: A gain counts by itself from here on, up or down, where stored and float weights are this alike but for it: clipping
-#: and coarse rounding shrink a channel by up to a half, and erased ones are not alike.
-_LOUD, _QUIET, _ALIKE = 1.25, 0.5, 0.95
 #: Gains are above the noise of rounding where their variance is this many times as large as rounding makes it, and no
 #: less than this.
 _NOISE_RATIO, _LEAST_VARIANCE = 4.0, 0.01**2
-
-
-@dataclass
-class Gains:
-    """What stored weights are multiplied with against the float ones.
-
-    Attributes:
-        columns: Factor of each input channel; None where no gains are found.
-        ratio: Largest factor over the smallest; None where it is not known.
-        slight: Factors that are above the noise, although too small to be taken out; None where there are none.
-        alike: Cosine of stored and float weights of each input channel.
-    """
-
-    columns: Values | None = None
-    ratio: float | None = None
-    slight: Values | None = None
-    alike: Values | None = None
-
-    def in_order(self, order: Integers | None) -> "Gains":
-        """The same of channels that were sorted by this order."""
-        columns, slight, alike = (
-            None if each is None else restore_order(each, order) for each in (self.columns, self.slight, self.alike)
-        )
-        return Gains(columns, self.ratio, slight, alike)
 
 
 def better_reading(layer: PackedLayer, source: Source) -> dict[str, object]:
     """Fields of ``WeightFacts``: the best of the other ways to read the codes, whether it gains or loses, if known."""
     if not layer.alternatives:
         return {}
-    rows = slice(0, min(layer.shape[0], PROBED))
-    now = _reading_sqnr(layer, source, rows, layer.declared)
-    others = {name: _reading_sqnr(layer, source, rows, other) for name, other in layer.alternatives.items()}
+    now = _sqnr_of(Sides.of_layer(layer, source))
+    others = {name: _sqnr_of(Sides.of_layer(layer, source, other)) for name, other in layer.alternatives.items()}
     known = {name: sqnr for name, sqnr in others.items() if sqnr is not None and math.isfinite(sqnr)}
     if now is None or not math.isfinite(now) or not known:
         return {}
@@ -81,23 +48,21 @@ def better_reading(layer: PackedLayer, source: Source) -> dict[str, object]:
     return {"reading_gain_db": known[best] - now, "better_reading": best}
 
 
-def probed_similarity(layer: PackedLayer, source: Source, plain: float) -> float:
+def _sqnr_of(sides: Sides) -> float | None:
+    x, y = sides.load_finite(sides.first_rows(PROBED))
+    return known_sqnr_db(float(power_of(x).sum()), float(power_of(y - x).sum()))
+
+
+def probed_similarity(sides: Sides, plain: float) -> float:
     """Cosine of stored and float weights with their gains taken out, of some rows; at least ``plain``."""
-    x, y = _weights_of_rows(layer, source, slice(0, min(layer.shape[0], GAIN_ROWS)), layer.declared)
+    x, y = sides.load_finite(sides.first_rows(GAIN_ROWS))
     return max(plain, similarity(y[:, :, None], x[:, :, None]))
 
 
-def packed_gains(layer: PackedLayer, source: Source) -> Gains:
-    """``channel_gains`` of a layer whose codes are understood."""
-    rows = slice(0, min(layer.shape[0], GAIN_ROWS))
-    gains = channel_gains(*_weights_of_rows(layer, source, rows, layer.declared), layer.bits)
-    return gains.in_order(stored_source(layer)(rows).order)
-
-
-def gains_of_values(source: Source, stored: Source, outputs: int, bits: int) -> Gains:
-    """``channel_gains`` of weights that are stored as real numbers, on a grid of so many bits or on none."""
-    rows = slice(0, min(outputs, GAIN_ROWS))
-    return channel_gains(finite_or_zero(source(rows)), finite_or_zero(stored(rows)), bits)
+def gains_of(sides: Sides, bits: int) -> Gains:
+    """``channel_gains`` of a layer whose weights are on a grid of so many bits."""
+    x, part = sides.load(sides.first_rows(GAIN_ROWS))
+    return channel_gains(finite_or_zero(x), finite_or_zero(part.values), bits).in_order(part.order)
 
 
 def channel_gains(x: Values, y: Values, bits: int) -> Gains:
@@ -128,14 +93,14 @@ def _explain_most(x: Values, y: Values, bits: int) -> bool:
 
 def _some_stand_out(columns: Values, alike: Values) -> bool:
     """Some channel has a gain of its own, and is the float one but for it."""
-    known = np.log(columns[(alike > _ALIKE) & (columns > 0)])
+    known = np.log(columns[(alike > ALIKE_CHANNEL) & (columns > 0)])
     own = known - np.median(known) if known.size else known
-    return bool((own > np.log(_LOUD)).any() or (own < np.log(_QUIET)).any())
+    return bool((own > np.log(LOUD)).any() or (own < np.log(QUIET)).any())
 
 
 def _are_above_noise(columns: Values, alike: Values, rows: int) -> bool:
     """The gains of channels that are alike differ by more than rounding makes them."""
-    kept = (alike > _ALIKE) & (columns > 0)
+    kept = (alike > ALIKE_CHANNEL) & (columns > 0)
     if kept.sum() < MIN_GAIN_ROWS:
         return False
     noise = float(np.mean((1 / alike[kept] ** 2 - 1) / rows))
@@ -158,18 +123,3 @@ def _column_gains(x: Values, y: Values) -> tuple[Values, Values]:
     norms = np.sqrt(power_of(across) * power_of(turned))
     alike = np.divide(product, norms, out=np.zeros(len(norms)), where=norms > 0)
     return columns, alike.astype(np.float32)
-
-
-def _weights_of_rows(layer: PackedLayer, source: Source, rows: slice, reading: Reading) -> tuple[Values, Values]:
-    """Float and stored weights of some rows, in the same order of inputs; those that are not finite are 0."""
-    x, part = source(rows), stored_source(layer, reading)(rows)
-    if part.order is not None:
-        x = np.ascontiguousarray(x[:, part.order])
-    if x.shape != part.values.shape:
-        raise UnreadableLayerError(f"float weights {list(x.shape)} against stored {list(part.values.shape)}")
-    return finite_or_zero(x), finite_or_zero(part.values)
-
-
-def _reading_sqnr(layer: PackedLayer, source: Source, rows: slice, reading: Reading) -> float | None:
-    x, y = _weights_of_rows(layer, source, rows, reading)
-    return known_sqnr_db(float(power_of(x).sum()), float(power_of(y - x).sum()))

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quantmedic.collectors.from_checkpoint.layers.layer_probes import Gains
+from quantmedic.collectors.from_checkpoint.layers.weight_fields import Integers, Values
+from quantmedic.collectors.from_checkpoint.packed.packed_layer import restore_order
 
 #: Gains of output channels from here on are looked at; clipping and coarse rounding shrink a channel by up to a half.
 LOUD, QUIET = 1.25, 0.5
@@ -21,12 +22,36 @@ LOUD, QUIET = 1.25, 0.5
 SPREAD = 1.1
 #: A channel has a gain where stored and float weights are this alike but for it: by computation, clipping that halves
 #: Gaussian weights leaves a cosine of 0.92, rounding to 4 bits 0.99.
-_ALIKE = 0.95
+ALIKE_CHANNEL = 0.95
 #: A layer undoes gains where it agrees to this factor on this share of the channels.
 _AGREES, _SHARE = 2.0**0.5, 0.9
 Floats = NDArray[np.float64]
 Numbers = NDArray[np.floating[Any]]
 Loud = Mapping[int, float]
+
+
+@dataclass
+class Gains:
+    """What stored weights are multiplied with against the float ones.
+
+    Attributes:
+        columns: Factor of each input channel; None where no gains are found.
+        ratio: Largest factor over the smallest; None where it is not known.
+        slight: Factors that are above the noise, although too small to be taken out; None where there are none.
+        alike: Cosine of stored and float weights of each input channel.
+    """
+
+    columns: Values | None = None
+    ratio: float | None = None
+    slight: Values | None = None
+    alike: Values | None = None
+
+    def in_order(self, order: Integers | None) -> "Gains":
+        """The same of channels that were sorted by this order."""
+        columns, slight, alike = (
+            None if each is None else restore_order(each, order) for each in (self.columns, self.slight, self.alike)
+        )
+        return Gains(columns, self.ratio, slight, alike)
 
 
 @dataclass(frozen=True)
@@ -75,8 +100,10 @@ class ChannelGains:
             {}
             if not inputs or columns.alike is None
             else _stand_out(_beside_middle(inputs, columns.alike), columns.alike),
-            _pack_numbers(own) if _are_spread(own[alike > _ALIKE]) else (),
-            tuple(np.flatnonzero(columns.alike <= _ALIKE).tolist()) if has_gains and columns.alike is not None else (),
+            _pack_numbers(own) if _are_spread(own[alike > ALIKE_CHANNEL]) else (),
+            tuple(np.flatnonzero(columns.alike <= ALIKE_CHANNEL).tolist())
+            if has_gains and columns.alike is not None
+            else (),
         )
 
 
@@ -88,13 +115,13 @@ def _pack_numbers(values: Iterable[float]) -> Sequence[float]:
 def _beside_middle(gains: Sequence[float], alike: Numbers) -> Floats:
     """Gains over the middle one of those that are known."""
     own = np.array(gains, float)
-    known = own[(alike > _ALIKE) & (own > 0)]
+    known = own[(alike > ALIKE_CHANNEL) & (own > 0)]
     return own / np.median(known) if known.size else own
 
 
 def _stand_out(own: Floats, alike: Numbers) -> dict[int, float]:
     """Gains that neither rounding nor clipping makes, by channel."""
-    loud = ((own > LOUD) | (own < QUIET)) & (own > 0) & (alike > _ALIKE)
+    loud = ((own > LOUD) | (own < QUIET)) & (own > 0) & (alike > ALIKE_CHANNEL)
     return {int(k): float(own[k]) for k in np.flatnonzero(loud)}
 
 

@@ -1,7 +1,8 @@
-"""Sums over a slice of one layer: some output channels with all their inputs, float weights against stored ones."""
+"""Float weights of one layer against the stored ones, a slice of output channels at a time, and sums over a slice."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +40,90 @@ class Part:
     zero: Values | None = None
 
 
+def slices(rows: int, inputs: int, unit: int) -> Iterator[slice]:
+    """Output channels in slices of about ``SLICE`` weights, multiples of ``unit``."""
+    height = max(SLICE // max(inputs, 1) // unit, 1) * unit
+    for start in range(0, rows, height):
+        yield slice(start, min(start + height, rows))
+
+
+@dataclass(frozen=True)
+class Sides:
+    """Both sides of a layer.
+
+    Attributes:
+        floats: Its float weights.
+        stored: Its stored ones.
+        shape: Output and input channels.
+        unit: Output channels are read in multiples of it.
+        groups: Groups of an output channel.
+        columns: What stored weights are multiplied with against the float ones, per input channel; then gains of output
+            channels are taken out as well.
+    """
+
+    floats: Source
+    stored: StoredSource
+    shape: tuple[int, int]
+    unit: int = 1
+    groups: int = 1
+    columns: Values | None = None
+
+    @classmethod
+    def of_layer(cls, layer: PackedLayer, floats: Source, reading: Reading | None = None) -> "Sides":
+        """Of a layer whose codes are read as its format asks for, or in another way."""
+        stored = partial(_read_part, layer, reading or layer.declared)
+        return cls(floats, stored, layer.shape, layer.unit, layer.groups)
+
+    def first_rows(self, most: int) -> slice:
+        """So many output channels, or all."""
+        return slice(0, min(self.shape[0], most))
+
+    def load(self, rows: slice) -> tuple[Values, Part]:
+        """Float weights with the gains of inputs, in the order of the stored ones, and these.
+
+        Raises:
+            UnreadableLayerError: The two have different shapes.
+        """
+        x, part = self.floats(rows), self.stored(rows)
+        if x.shape != part.values.shape:
+            raise UnreadableLayerError(f"float weights {list(x.shape)} against stored {list(part.values.shape)}")
+        x = x if self.columns is None else x * self.columns
+        return (x if part.order is None else np.ascontiguousarray(x[:, part.order])), part
+
+    def load_finite(self, rows: slice) -> tuple[Values, Values]:
+        """The values of both, with 0 for those that are not finite."""
+        x, part = self.load(rows)
+        return finite_or_zero(x), finite_or_zero(part.values)
+
+    def balance(self, x: Values, y: Values) -> tuple[Values, Values | None]:
+        """Float weights with the gains of output channels, and these; None where they are left in."""
+        if self.columns is None:
+            return x, None
+        gains = row_gains(x, y)
+        return x * gains, gains
+
+
+def _read_part(layer: PackedLayer, reading: Reading, rows: slice) -> Part:
+    block = _without_empty(layer.read(rows, reading))
+    if not layer.even:
+        nothing = np.full_like(block.scale, np.nan)
+        grid = Grid(nothing, nothing, nothing)
+    else:
+        with np.errstate(invalid="ignore", over="ignore"):  # a damaged file has scales that are not finite
+            ends = [(end - block.zero) * block.step for end in layer.ends]
+        grid = Grid(np.abs(block.step), np.minimum(*ends), np.maximum(*ends))
+    return Part(block.values(), grid, block.starts, block.order, block.scale, block.zero)
+
+
+def _without_empty(block: Block) -> Block:
+    """A block without groups that ``g_idx`` gives no input."""
+    kept = np.diff(block.starts) > 0
+    if kept.all():
+        return block
+    starts = np.append(block.starts[:-1][kept], block.starts[-1])
+    return replace(block, scale=block.scale[:, kept], zero=block.zero[:, kept], starts=starts)
+
+
 @dataclass
 class SliceSums:
     """Sums of one slice."""
@@ -54,61 +139,18 @@ class SliceSums:
     """Gains of output channels that were taken out; None where none were."""
 
 
-def slices(rows: int, inputs: int, unit: int) -> Iterator[slice]:
-    """Output channels in slices of about ``SLICE`` weights, multiples of ``unit``."""
-    height = max(SLICE // max(inputs, 1) // unit, 1) * unit
-    for start in range(0, rows, height):
-        yield slice(start, min(start + height, rows))
-
-
-def stored_source(layer: PackedLayer, reading: Reading | None = None) -> StoredSource:
-    """Stored values of some rows, read in one way."""
-
-    def part(rows: slice) -> Part:
-        block = _without_empty(layer.read(rows, reading or layer.declared))
-        if not layer.even:
-            nothing = np.full_like(block.scale, np.nan)
-            grid = Grid(nothing, nothing, nothing)
-        else:
-            with np.errstate(invalid="ignore", over="ignore"):  # a damaged file has scales that are not finite
-                ends = [(end - block.zero) * block.step for end in layer.ends]
-            grid = Grid(np.abs(block.step), np.minimum(*ends), np.maximum(*ends))
-        return Part(block.values(), grid, block.starts, block.order, block.scale, block.zero)
-
-    return part
-
-
-def _without_empty(block: Block) -> Block:
-    """A block without groups that ``g_idx`` gives no input."""
-    kept = np.diff(block.starts) > 0
-    if kept.all():
-        return block
-    starts = np.append(block.starts[:-1][kept], block.starts[-1])
-    return replace(block, scale=block.scale[:, kept], zero=block.zero[:, kept], starts=starts)
-
-
-def sum_slice(
-    rows: slice, source: Source, stored: StoredSource, column_gains: Values | None, common: Values | None
-) -> SliceSums:
+def sum_slice(rows: slice, sides: Sides, common: Values | None) -> SliceSums:
     """Sums of one slice; values that are not finite count as 0 and are counted.
 
     Args:
         rows: Output channels.
-        source: Float weights.
-        stored: Stored weights.
-        column_gains: What stored weights are multiplied with against the float ones, per input channel; gains of
-            output channels are taken out as well then.
+        sides: Of the layer.
         common: ``common_gains`` of the layer, which are divided out where outliers of channels are looked for; None
             where they are not.
-
-    Raises:
-        UnreadableLayerError: The two have different shapes.
     """
-    x, part = source(rows), stored(rows)
+    x, part = sides.load(rows)
     y = part.values
-    if x.shape != y.shape:
-        raise UnreadableLayerError(f"float weights {list(x.shape)} against stored {list(y.shape)}")
-    x, gains = align(x, part, column_gains)
+    x, gains = sides.balance(x, y)
     tops = np.zeros(x.shape[1], np.float32)
     sums, bad = group_sums(x, y, part.grid, part.starts, tops), 0
     if not np.isfinite(sums[:, :, : F["low"]]).all():
@@ -122,30 +164,18 @@ def sum_slice(
     return SliceSums(sums, part.starts, restore_order(tops, part.order), part.scale, part.zero, outliers, bad, gains)
 
 
-def common_gains(rows: slice, source: Source, stored: StoredSource, column_gains: Values | None) -> Values:
+def common_gains(rows: slice, sides: Sides) -> Values:
     """``input_gains`` of a layer by some of its output channels, in the order of the stored weights.
 
     Medians are dear: of a layer of 14 336 outputs, 256 tell them to some percent.
     """
-    x, _ = align(source(rows), stored(rows), column_gains)
-    return input_gains(finite_or_zero(x)[:, :, None])
+    x, part = sides.load(rows)
+    return input_gains(finite_or_zero(sides.balance(x, part.values)[0])[:, :, None])
 
 
 def finite_or_zero(values: Values) -> Values:
     """The values, with 0 for those that are not finite."""
     return np.nan_to_num(values, nan=0.0, posinf=0.0, neginf=0.0)
-
-
-def align(x: Values, part: Part, column_gains: Values | None) -> tuple[Values, Values | None]:
-    """Float weights with the inputs in the order of the stored ones and with their gains; gains of the rows."""
-    if column_gains is not None:
-        x = x * column_gains
-    if part.order is not None:
-        x = np.ascontiguousarray(x[:, part.order])
-    if column_gains is None:
-        return x, None
-    gains = row_gains(x, part.values)
-    return x * gains, gains
 
 
 def row_gains(x: Values, y: Values) -> Values:

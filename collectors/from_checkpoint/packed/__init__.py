@@ -1,1 +1,1 @@
-"""Quantized layers as tools pack them into tensors: one module per format."""
+"""Quantized layers as tools pack them into tensors: in words, in bytes, as small floats."""

@@ -1,13 +1,19 @@
-"""Layers with one code per byte: int8 and float8 of compressed-tensors, torchao, bitsandbytes and others.
+"""Layers whose codes are bytes, or two in each: of compressed-tensors, torchao, bitsandbytes and others.
 
 * compressed-tensors: ``weight`` int8 or float8 with ``weight_scale``; MXFP8, there and in ModelOpt, with the
   exponent of a power of two plus 127 per 32.
 * torchao: ``_weight_qdata`` int8 (one code per byte, whatever the bits) or float8, ``_weight_scale``,
   ``_weight_zero_point``.
-* bitsandbytes: ``weight`` int8 and ``SCB``, the largest magnitude of each row; 127 codes.
+* bitsandbytes of 8 bits: ``weight`` int8 and ``SCB``, the largest magnitude of each row; 127 codes.
+* bitsandbytes of 4 bits, NF4 and FP4: ``weight`` bytes hold two codes into a table each, the first in the high bits;
+  ``weight.absmax`` has the largest magnitude of each block, in a row over all outputs, or with nested statistics a
+  byte that stands for one in ``weight.nested_quant_map``, times the number of its own block in
+  ``weight.nested_absmax``, plus an offset. The rest is told by JSON in ``weight.quant_state…``.
 """
 
+import json
 import math
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -21,10 +27,13 @@ from quantmedic.collectors.from_checkpoint.packed.packed_layer import (
     UnreadableLayerError,
     even_groups,
     group_rows,
+    in_column_order,
     require,
+    require_parts,
+    unpack_words,
 )
 from quantmedic.collectors.from_checkpoint.packed.small_floats import powers_of_two
-from quantmedic.collectors.from_checkpoint.safetensors_file import EIGHT_BIT_FLOATS, Stored, as_floats
+from quantmedic.collectors.from_checkpoint.safetensors_file import EIGHT_BIT_FLOATS, Stored, Values, as_floats
 
 #: Edge of the blocks that share a scale in float8 checkpoints.
 _FP8_BLOCK = 128
@@ -39,30 +48,38 @@ _OTHER_SIGN = {
 }
 #: Rows that are read to count the bits of the codes.
 _ROWS_FOR_BITS = 256
+#: Names of the tensors with JSON, by the kind of codes.
+STATES: Mapping[str, str] = {
+    "nf4": "weight.quant_state.bitsandbytes__nf4",
+    "fp4": "weight.quant_state.bitsandbytes__fp4",
+}
+#: Parts of the names of the tensors of a layer of 4 bits.
+FOUR_BIT_PARTS = (
+    "weight.absmax",
+    "weight.quant_map",
+    "weight.nested_absmax",
+    "weight.nested_quant_map",
+    *STATES.values(),
+)
+#: JSON of a layer is some hundred bytes.
+_MOST_BYTES = 1 << 16
+_CODES, _NESTED_CODES = 16, 256
 
 
-def plain_layer(name: str, parts: Parts, settings: Settings) -> PackedLayer:
-    """A layer whose ``weight`` are codes, beside a scale.
-
-    Raises:
-        UnreadableLayerError: Its tensors do not fit together.
-    """
+def plain_layer(parts: Parts, settings: Settings) -> PackedLayer:
+    """A layer whose ``weight`` are codes, beside a scale; see ``packed_layers``."""
     scale = next((parts[each] for each in _SCALES if each in parts), None)
     zero = next((parts[each] for each in _ZERO_POINTS if each in parts), None)
-    return _byte_layer(name, parts["weight"], scale, zero, settings.bits or 8)
+    return _byte_layer(parts["weight"], scale, zero, settings.bits or 8)
 
 
-def torchao_layer(name: str, parts: Parts, settings: Settings) -> PackedLayer:
-    """A layer whose codes are called ``_weight_qdata``.
-
-    Raises:
-        UnreadableLayerError: Its tensors do not fit together.
-    """
+def torchao_layer(parts: Parts, settings: Settings) -> PackedLayer:
+    """A layer whose codes are called ``_weight_qdata``; see ``packed_layers``."""
     codes = parts["_weight_qdata"]
-    return _byte_layer(name, codes, parts.get("_weight_scale"), parts.get("_weight_zero_point"), None)
+    return _byte_layer(codes, parts.get("_weight_scale"), parts.get("_weight_zero_point"), None)
 
 
-def _byte_layer(name: str, codes: Stored, scale: Stored | None, zero: Stored | None, bits: int | None) -> PackedLayer:
+def _byte_layer(codes: Stored, scale: Stored | None, zero: Stored | None, bits: int | None) -> PackedLayer:
     if scale is None:
         raise UnreadableLayerError(f"{codes.dtype} codes without a scale: known are {', '.join(_SCALES)}")
     require(len(codes.shape) >= 2 and codes.size > 0, f"codes have shape {list(codes.shape)}")
@@ -92,7 +109,6 @@ def _byte_layer(name: str, codes: Stored, scale: Stored | None, zero: Stored | N
     kind = "mxfp8" if is_power else "fp8" if is_float8 else "bitsandbytes" if is_absmax else "int8"
     is_torchao = codes.name.rpartition(".")[2] == "_weight_qdata"
     return PackedLayer(
-        name=name,
         format=f"torchao {kind}" if is_torchao else kind,
         shape=(outputs, inputs),
         bits=used,
@@ -138,3 +154,83 @@ def _bits_of(codes: Stored) -> int:
     rows = codes.load(slice(0, min(codes.rows, _ROWS_FOR_BITS)))
     low, high = int(rows.min()), int(rows.max())
     return next((bits for bits in range(2, 8) if -(2 ** (bits - 1)) <= low and high < 2 ** (bits - 1)), 8)
+
+
+def is_bitsandbytes(parts: Parts) -> bool:
+    """The layer has 4 bits of bitsandbytes."""
+    return any(name in parts for name in STATES.values())
+
+
+def bitsandbytes_layer(parts: Parts) -> PackedLayer:
+    """A layer of NF4 or FP4; see ``packed_layers``."""
+    kind = next(kind for kind, key in STATES.items() if key in parts)
+    codes, absmax, table = require_parts(parts, "weight", "weight.absmax", "weight.quant_map")
+    state = _state_of(parts[STATES[kind]])
+    shape, length = state.get("shape"), state.get("blocksize")
+    require(isinstance(shape, list) and len(shape) > 1 and all(map(_is_size, shape)), f"its shape is {shape}")
+    require(_is_size(length), f"its blocksize is {length}")
+    assert isinstance(shape, list) and isinstance(length, int)  # which has just been required
+    outputs, inputs = int(shape[0]), int(np.prod(shape[1:], dtype=np.int64))
+    require(inputs % length == 0, f"blocks of {length} reach over outputs of {inputs} inputs")
+    groups = inputs // length
+    fits = codes.dtype == "U8" and codes.size * 2 == outputs * inputs and codes.rows == codes.size
+    require(fits, f"codes have type {codes.dtype} and shape {list(codes.shape)} for {outputs} x {inputs} weights")
+    require(absmax.size == outputs * groups, f"absmax has shape {list(absmax.shape)} for {outputs} x {groups} blocks")
+    values = _read_table(table, _CODES)
+    magnitudes = _nested_magnitudes(parts, absmax, state) if absmax.dtype == "U8" else absmax.floats
+    starts = even_groups(inputs, groups)
+
+    def read_block(rows: slice, reading: Reading) -> Block:
+        count = rows.stop - rows.start
+        found = codes.load(slice(rows.start * inputs // 2, rows.stop * inputs // 2)).reshape(count, -1)
+        scale = magnitudes(slice(rows.start * groups, rows.stop * groups)).reshape(count, groups)
+        high_first = in_column_order(unpack_words(found, 4, inputs), (1, 0))
+        return Block(values[high_first], scale, np.zeros_like(scale), starts)
+
+    return PackedLayer(
+        format=f"bitsandbytes {kind}",
+        shape=(outputs, inputs),
+        bits=4,
+        groups=groups,
+        signed=True,
+        read=read_block,
+        even=False,
+        unit=2 if inputs % 2 else 1,
+    )
+
+
+def _nested_magnitudes(parts: Parts, absmax: Stored, state: Mapping[str, object]) -> Callable[[slice], Values]:
+    """Gives magnitudes of some blocks that are bytes themselves."""
+    table, own = require_parts(parts, "weight.nested_quant_map", "weight.nested_absmax")
+    length, offset = state.get("nested_blocksize"), state.get("nested_offset")
+    require(_is_size(length), f"its nested_blocksize is {length}")
+    require(isinstance(offset, int | float), f"its nested_offset is {offset}")
+    assert isinstance(length, int) and isinstance(offset, int | float)  # which has just been required
+    require(own.is_float and own.size == -(-absmax.size // length), f"nested_absmax has shape {list(own.shape)}")
+    values, scales, shift = _read_table(table, _NESTED_CODES), own.floats().ravel(), np.float32(offset)
+
+    def read_magnitudes(blocks: slice) -> Values:
+        found: Values = values[absmax.load(blocks)] * scales[np.arange(blocks.start, blocks.stop) // length] + shift
+        return found
+
+    return read_magnitudes
+
+
+def _read_table(stored: Stored, size: int) -> Values:
+    require(stored.is_float and stored.size == size, f"{stored.name} has shape {list(stored.shape)}, not {size}")
+    return stored.floats().ravel()
+
+
+def _state_of(stored: Stored) -> Mapping[str, object]:
+    require(stored.dtype == "U8" and stored.size <= _MOST_BYTES, f"{stored.name} is no text")
+    try:
+        found = json.loads(stored.load().tobytes().decode())
+    except (ValueError, RecursionError):
+        found = None
+    require(isinstance(found, dict), f"{stored.name} is no JSON object")
+    state: Mapping[str, object] = found
+    return state
+
+
+def _is_size(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 40

@@ -153,9 +153,9 @@ class PackedLayer:
         block_scales: Scales per block where they are numbers of one byte themselves.
         is_turned: The float weights are ``[inputs, outputs]``, also where both are as many.
         lacks_global_scale: The scale of the whole tensor, which the format asks for, is missing.
+        own_name: Of its weight in the file, where that is another than the checkpoint's.
     """
 
-    name: str
     format: str
     shape: tuple[int, int]
     bits: int
@@ -169,6 +169,7 @@ class PackedLayer:
     block_scales: Stored | None = None
     lacks_global_scale: bool = False
     is_turned: bool = False
+    own_name: str | None = None
 
     @property
     def group_size(self) -> int:

@@ -1,17 +1,20 @@
-"""The quantized layers of a checkpoint, by the names of their tensors; one module per format reads them.
+"""The quantized layers of a checkpoint, by the names of their tensors; one module per way to pack codes reads them.
 
 The layouts follow the public documentation and sources of the tools. Codes lie in a word from its lowest bits up.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 
-from quantmedic.collectors.from_checkpoint.packed import bitsandbytes_codes
-from quantmedic.collectors.from_checkpoint.packed.bitsandbytes_codes import bitsandbytes_layer, is_bitsandbytes
-from quantmedic.collectors.from_checkpoint.packed.byte_codes import plain_layer, torchao_layer
-from quantmedic.collectors.from_checkpoint.packed.gptq_awq import gptq_or_awq_layer
-from quantmedic.collectors.from_checkpoint.packed.pack_quantized import pack_quantized_layer
+from quantmedic.collectors.from_checkpoint.packed.byte_codes import (
+    FOUR_BIT_PARTS,
+    bitsandbytes_layer,
+    is_bitsandbytes,
+    plain_layer,
+    torchao_layer,
+)
 from quantmedic.collectors.from_checkpoint.packed.packed_layer import PackedLayer, Parts, Settings, UnreadableLayerError
 from quantmedic.collectors.from_checkpoint.packed.small_floats import is_small_float, small_float_layer
+from quantmedic.collectors.from_checkpoint.packed.word_codes import gptq_or_awq_layer, pack_quantized_layer
 from quantmedic.collectors.from_checkpoint.safetensors_file import EIGHT_BIT_FLOATS, INTEGERS, Stored
 
 #: Last parts of the names of tensors that belong to a layer's quantization and are not weights themselves.
@@ -47,21 +50,22 @@ _PARTS = (
     "q_scale",
 )
 #: Endings of the names of such tensors of bitsandbytes.
-_BITSANDBYTES = tuple(f".{part}" for part in bitsandbytes_codes.PARTS)
+_BITSANDBYTES = tuple(f".{part}" for part in FOUR_BIT_PARTS)
 
 
-def _packed_layer(name: str, parts: Parts, settings: Settings) -> PackedLayer:
-    return small_float_layer(name, parts) if is_small_float(parts) else pack_quantized_layer(name, parts, settings)
+def _packed_layer(parts: Parts, settings: Settings) -> PackedLayer:
+    return small_float_layer(parts) if is_small_float(parts) else pack_quantized_layer(parts, settings)
 
 
-def _weight_layer(name: str, parts: Parts, settings: Settings) -> PackedLayer:
+def _weight_layer(parts: Parts, settings: Settings) -> PackedLayer:
     if is_bitsandbytes(parts):
-        return bitsandbytes_layer(name, parts)
-    return small_float_layer(name, parts) if is_small_float(parts) else plain_layer(name, parts, settings)
+        return bitsandbytes_layer(parts)
+    return small_float_layer(parts) if is_small_float(parts) else plain_layer(parts, settings)
 
 
-#: How a layer is read, by the name of the tensor with its codes.
-_FORMATS: Mapping[str, Callable[[str, Parts, Settings], PackedLayer]] = {
+#: What describes how a layer is read, by the name of the tensor with its codes; an ``UnreadableLayerError`` of theirs
+#: says how its tensors do not fit together.
+_FORMATS: Mapping[str, Callable[[Parts, Settings], PackedLayer]] = {
     "qweight": gptq_or_awq_layer,
     "weight_packed": _packed_layer,
     "_weight_qdata": torchao_layer,
@@ -85,7 +89,7 @@ def packed_layers(tensors: Mapping[str, Stored], settings: Settings) -> tuple[di
         if layer_of is None or (last == "weight" and parts["weight"].dtype not in (*INTEGERS, *EIGHT_BIT_FLOATS)):
             continue
         try:
-            layers[base] = layer_of(base, parts, settings)
+            layers[base] = layer_of(parts, settings)
         except UnreadableLayerError as why:
             refused[base] = str(why)
     return layers, refused
@@ -98,5 +102,5 @@ def belongs(name: str, bases: Iterable[str]) -> bool:
 
 
 def _parts_of(base: str, tensors: Mapping[str, Stored]) -> dict[str, Stored]:
-    names = ((part, f"{base}.{part}" if base else part) for part in (*_PARTS, *bitsandbytes_codes.PARTS, "weight"))
+    names = ((part, f"{base}.{part}" if base else part) for part in (*_PARTS, *FOUR_BIT_PARTS, "weight"))
     return {part: tensors[name] for part, name in names if name in tensors}

@@ -52,12 +52,8 @@ def _bits_of_code(codes: tuple[int, ...], scales: tuple[int, ...]) -> int | None
     return next(found, None) if codes[0] == scales[0] else None
 
 
-def small_float_layer(name: str, parts: Parts) -> PackedLayer:
-    """A layer of NVFP4, MXFP4 or MXFP6.
-
-    Raises:
-        UnreadableLayerError: Its tensors do not fit together.
-    """
+def small_float_layer(parts: Parts) -> PackedLayer:
+    """A layer of NVFP4, MXFP4 or MXFP6; see ``packed_layers``."""
     key = "weight_packed" if "weight_packed" in parts else "weight"
     codes, scales = require_parts(parts, key, "weight_scale")
     outputs, width = matrix_shape(codes, key)
@@ -75,7 +71,6 @@ def small_float_layer(name: str, parts: Parts) -> PackedLayer:
         return Block(values, scale, np.zeros_like(scale), starts)
 
     return PackedLayer(
-        name=name,
         format=f"mxfp{bits}" if is_power else "nvfp4",
         shape=(outputs, inputs),
         bits=bits,

@@ -9,7 +9,7 @@ import pytest
 from builders import checkpoints as made
 
 import quantmedic
-from quantmedic.collectors.from_checkpoint.layers.expected_rounding import Steps, expected_rounding, round_to_nearest
+from quantmedic.collectors.from_checkpoint.layers.layer_facts import Steps, expected_rounding, round_to_nearest
 from quantmedic.engine.case.facts import WeightFacts
 from quantmedic.engine.contract.diagnosis import Diagnosis
 

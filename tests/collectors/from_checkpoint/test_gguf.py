@@ -11,8 +11,7 @@ from builders import gguf_files as llama
 
 import quantmedic
 from quantmedic.collectors.from_checkpoint.gguf.blocks import BLOCK_TYPES, BLOCKS
-from quantmedic.collectors.from_checkpoint.gguf.checkpoint import open_gguf
-from quantmedic.collectors.from_checkpoint.gguf.container import open_gguf_files
+from quantmedic.collectors.from_checkpoint.gguf.checkpoint import open_gguf, open_gguf_files
 from quantmedic.engine.case.facts import WeightFacts
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.errors import ModelError
@@ -49,7 +48,7 @@ def test_blocks_are_those_of_the_package_to_the_bit(tmp_path: Path, subtests: py
             blocks, values = EXPECTED[f"{kind}/blocks"], EXPECTED[f"{kind}/values"]
             shape = (len(blocks), BLOCKS[kind][0])
             path = llama.written(tmp_path / "x.gguf", {"blk.0.ffn_up.weight": (kind, shape, blocks.tobytes())})
-            layer = open_gguf(path)[1]["blk.0.ffn_up"]
+            layer = open_gguf(path).layers["blk.0.ffn_up"]
             found = layer.read(slice(3, 9), layer.declared)
             np.testing.assert_array_equal(found.values().view(np.uint32), values[3:9].view(np.uint32))
             if layer.even:

@@ -7,7 +7,7 @@ from builders import checkpoints as made
 from builders import gguf_files as llama
 
 import quantmedic
-from quantmedic.collectors.from_checkpoint.gguf.lattices import lattice
+from quantmedic.collectors.from_checkpoint.gguf.blocks import lattice
 from quantmedic.engine.contract.diagnosis import Diagnosis
 
 pytestmark = pytest.mark.thorough

@@ -9,7 +9,7 @@ from builders import checkpoints as made
 from hypothesis import given
 from hypothesis import strategies as some
 
-from quantmedic.collectors.from_checkpoint.layers.expected_rounding import moved_share
+from quantmedic.collectors.from_checkpoint.layers.layer_facts import moved_share
 from quantmedic.collectors.from_checkpoint.layers.weight_fields import Grid
 from quantmedic.reports.context import build_context
 from quantmedic.reports.write import render_markdown

@@ -12,6 +12,7 @@ from builders.onnx_models import Array
 
 import quantmedic
 from quantmedic.api.opening import open_pair
+from quantmedic.api.options import CollectOptions
 from quantmedic.collectors.from_device.device_departures import compare_with_device
 from quantmedic.collectors.from_device.dump import open_dump
 from quantmedic.collectors.from_device.matched_tensors import match_names
@@ -29,7 +30,7 @@ def judge_of(own: device_figure.Patient, folder: Path) -> Callable[[dict[str, Ar
     onnx.save(own.deployed, folder / "quantized.onnx")
     pair = own.path, folder / "quantized.onnx"
     case = quantmedic.collect(*pair, validation=own.feed, threads=1, rules=BASE, attribution=False)
-    models, datasets = open_pair(*pair, {"validation": own.feed}, preprocessing={})
+    models, datasets = open_pair(*pair, CollectOptions(validation=own.feed))
 
     def layers(dump: dict[str, Array]) -> list[tuple[str, ...]]:
         matched = match_names(open_dump(dump), models, {})

@@ -42,6 +42,7 @@ from onnxruntime.quantization import QuantFormat
 
 import quantmedic
 from quantmedic.api.opening import open_pair
+from quantmedic.api.options import CollectOptions
 from quantmedic.collectors.from_device.dump import open_dump
 from quantmedic.collectors.from_device.matched_tensors import match_names
 from quantmedic.collectors.measure.plan import pairs_of_case, tap_values
@@ -99,7 +100,7 @@ def test_a_trained_network_by_other_kernels_departs_nowhere(tmp_path: Path) -> N
 def own_tensors(float_model: object, quantized_model: object, data: object, samples: int) -> dict[str, Array]:
     """What the deployed model computes here of the first samples, by the front end of its framework."""
     case = quantmedic.collect(float_model, quantized_model, validation=data, threads=1, rules=BASE, attribution=False)
-    models, datasets = open_pair(float_model, quantized_model, {"validation": data}, preprocessing={})
+    models, datasets = open_pair(float_model, quantized_model, CollectOptions(validation=data))
     with models.as_deployed():
         batch = next(datasets["validation"].batches(samples, limit=samples))
         view = models.view(pairs_of_case(models, case), batch, 1)

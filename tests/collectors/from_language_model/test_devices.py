@@ -23,6 +23,7 @@ from builders import language_models as lm
 import quantmedic
 from quantmedic.collectors.from_language_model.checkpoint_case import run_language_models
 from quantmedic.collectors.from_torch.devices import devices_here
+from quantmedic.collectors.measure.checkpoints import TextRun
 from quantmedic.engine.errors import QuantmedicError
 
 pytestmark = pytest.mark.thorough
@@ -47,10 +48,12 @@ import torch
 from builders import elsewhere, language_models as lm
 import quantmedic
 from quantmedic.collectors.from_language_model.checkpoint_case import run_language_models
+from quantmedic.collectors.measure.checkpoints import TextRun
 from quantmedic.collectors.from_torch import devices
 torch.set_num_threads(1)
 def run(device, floats, quantized, ids):
-    return [facts.model_dump(mode="json") for facts in run_language_models(floats, quantized, ids, device=device)]
+    found = run_language_models((floats, quantized), TextRun(ids, device=str(device)))
+    return [facts.model_dump(mode="json") for facts in found]
 folders = [Path(folder) for folder in sys.argv[1:]]
 groups = [(folder / "float", folder / "quantized", folder / "ids.npz") for folder in folders]
 """
@@ -184,7 +187,7 @@ def test_memory_that_does_not_suffice_is_said_and_work_is_kept(tmp_path: Path) -
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
 
     with pytest.raises(QuantmedicError, match="the memory of the device does not suffice") as caught:
-        run_language_models(floats, quantized, ids, unfinished=tmp_path / "work", progress=run_out)
+        run_language_models((floats, quantized), TextRun(ids, unfinished=tmp_path / "work", progress=run_out))
     assert "Tried to allocate 2.00 GiB" in str(caught.value)
     assert len(json.loads((tmp_path / "work" / "done.json").read_text())["done"]["blocks"]) == 2
 
@@ -229,11 +232,11 @@ def test_float32_numbers_are_multiplied_with_all_bits_and_settings_put_back() ->
 
 def test_a_setting_of_fewer_bits_changes_no_result(tmp_path: Path) -> None:
     floats, quantized, ids = made("one coarse block", tmp_path, blocks=2)
-    wanted = run_language_models(floats, quantized, ids)
+    wanted = run_language_models((floats, quantized), TextRun(ids))
     before = torch.get_float32_matmul_precision()
     try:
         torch.set_float32_matmul_precision("medium")  # bfloat16 in between, where the processor has it
-        assert run_language_models(floats, quantized, ids) == wanted
+        assert run_language_models((floats, quantized), TextRun(ids)) == wanted
         assert torch.get_float32_matmul_precision() == "medium"
     finally:
         torch.set_float32_matmul_precision(before)

@@ -104,17 +104,18 @@ def test_configurations_that_ask_for_more_than_the_weights_hold(tmp_path: Path, 
     """Each would take minutes, or gigabytes, to build; what is built is counted, not timed."""
     pytest.importorskip("transformers")
     from quantmedic.collectors.from_language_model.checkpoint_case import run_language_models
+    from quantmedic.collectors.measure.checkpoints import TextRun
 
     tensors = made.language_model(layers=1)
     np.save(tmp_path / "ids.npy", np.arange(5, 45).reshape(2, 20))
     for changes in CONFIGS:
         folder = made.write_folder(tmp_path / "lm", tensors, CONFIG | changes, shards=1)
         with subtests.test(**changes), pytest.raises(ModelError):
-            run_language_models(folder, folder, tmp_path / "ids.npy")
+            run_language_models((folder, folder), TextRun(tmp_path / "ids.npy"))
     folder = made.write_folder(
         tmp_path / "lm", tensors, CONFIG | {"num_labels": 2**31, "id2label": {"0": "a"}}, shards=1
     )
-    language, _ = run_language_models(folder, folder, tmp_path / "ids.npy")
+    language, _ = run_language_models((folder, folder), TextRun(tmp_path / "ids.npy"))
     assert language.texts == 2, "labels are no part of a language model"
 
 

@@ -25,21 +25,22 @@ RUN = """
 import sys
 from pathlib import Path
 import torch
-from quantmedic.collectors.from_language_model import blocks, runs
+from quantmedic.collectors.from_language_model import blocks, network
 from quantmedic.collectors.from_language_model.checkpoint_case import run_language_models
+from quantmedic.collectors.measure.checkpoints import TextRun
 from quantmedic.engine.metrics import paired
 
 def resident(key):
     return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith(key)) // 1024
 
-blocks._KEPT, blocks._TOKENS_OF_EMBEDDING, runs._TOKENS = 1 << 18, 512, 512
+network._KEPT, network._TOKENS_OF_EMBEDDING, blocks._TOKENS = 1 << 18, 512, 512
 paired._BLOCK = 24 * paired._RESAMPLES
 folder = Path(sys.argv[1])
 torch.set_num_threads(1)
-run_language_models(folder / "float", folder / "int4", folder / "24.jsonl")
+run_language_models((folder / "float", folder / "int4"), TextRun(folder / "24.jsonl"))
 Path("/proc/self/clear_refs").write_text("5")
 before = resident("VmRSS")
-language, _ = run_language_models(folder / "float", folder / "int4", folder / "240.jsonl")
+language, _ = run_language_models((folder / "float", folder / "int4"), TextRun(folder / "240.jsonl"))
 assert language.worst_block_gain is not None and language.texts == 240
 print(resident("VmHWM") - before)
 """

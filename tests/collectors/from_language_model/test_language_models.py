@@ -23,6 +23,7 @@ from quantmedic.collectors.from_language_model.checkpoint_case import run_langua
 from quantmedic.collectors.from_language_model.language_facts import perplexity_facts
 from quantmedic.collectors.from_language_model.scores import ScoreSums, TokenScores, score_tokens
 from quantmedic.collectors.from_language_model.skeleton import without_import_noise
+from quantmedic.collectors.measure.checkpoints import TextRun
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.errors import DataError, ModelError, QuantmedicError
 from quantmedic.reports.context import build_context
@@ -47,7 +48,7 @@ def test_packed_weights_are_run_as_they_are_dequantized(tmp_path: Path) -> None:
         for name, (codes, scale, zero) in kept.items():
             reference.get_submodule(name).weight.copy_(torch.from_numpy(made.dequantize(codes, scale, zero)))
     ids = np.random.default_rng(1).integers(3, made.VOCABULARY, (3, 32))
-    language, metric = run_language_models(floats, packed, write_ids(tmp_path / "ids.npz", ids))
+    language, metric = run_language_models((floats, packed), TextRun(write_ids(tmp_path / "ids.npz", ids)))
     wanted = lm.expected(lm.opened(floats).float(), reference, ids)
     assert language.kl_mean == pytest.approx(wanted["kl_mean"], rel=1e-4)
     assert metric.quantized_value == pytest.approx(wanted["quantized"], rel=1e-6)
@@ -259,12 +260,16 @@ def test_all_else_that_is_logged_is_shown(caplog: pytest.LogCaptureFixture) -> N
 def test_forms_of_texts(patients: dict[str, Path], tmp_path: Path) -> None:
     for text, counts in (('[5, 6, 7]\n{"input_ids": [8, 9]}\n\n', (2, 3)), ("[5]\n[5, 6]\n", (1, 1))):
         (tmp_path / "ids.jsonl").write_text(text)
-        language, _ = run_language_models(patients["float"], patients["healthy"], tmp_path / "ids.jsonl")
+        language, _ = run_language_models((patients["float"], patients["healthy"]), TextRun(tmp_path / "ids.jsonl"))
         assert (language.texts, language.tokens) == counts
     np.save(tmp_path / "one.npy", np.arange(5, 25))
-    language, metric = run_language_models(patients["float"], patients["healthy"], tmp_path / "one.npy", length=8)
+    language, metric = run_language_models(
+        (patients["float"], patients["healthy"]), TextRun(tmp_path / "one.npy", length=8)
+    )
     assert (language.texts, language.tokens) == (3, 17) and metric.drop_low is not None, "one text is read in parts"
-    language, metric = run_language_models(patients["float"], patients["healthy"], tmp_path / "one.npy", length=20)
+    language, metric = run_language_models(
+        (patients["float"], patients["healthy"]), TextRun(tmp_path / "one.npy", length=20)
+    )
     assert (language.texts, language.kl_low, metric.drop_low) == (1, None, None), "one part has no interval"
 
 
@@ -275,7 +280,7 @@ def test_words_are_read_by_the_tokenizer_of_the_float_model(patients: dict[str, 
     reader.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
     reader.save(str(folder / "tokenizer.json"))
     (tmp_path / "texts.txt").write_text("a b a b\n\nb a c\n")
-    language, _ = run_language_models(folder, patients["healthy"], tmp_path / "texts.txt")
+    language, _ = run_language_models((folder, patients["healthy"]), TextRun(tmp_path / "texts.txt"))
     assert (language.texts, language.tokens) == (2, 5)
 
 
@@ -295,7 +300,7 @@ def test_texts_that_cannot_be_used_are_said(
         else:
             write_ids(tmp_path / name, content)
         with subtests.test(name), pytest.raises(DataError, match=says):
-            run_language_models(patients["float"], patients["healthy"], tmp_path / name)
+            run_language_models((patients["float"], patients["healthy"]), TextRun(tmp_path / name))
 
 
 @pytest.mark.nightly
@@ -311,7 +316,7 @@ def test_configs_of_other_models_are_said(patients: dict[str, Path], tmp_path: P
         (folder / "config.json").write_text(whole)
         lm.edit_config(folder, **changes)
         with subtests.test(**changes), pytest.raises(ModelError, match=says):
-            run_language_models(folder, patients["healthy"], patients["texts"])
+            run_language_models((folder, patients["healthy"]), TextRun(patients["texts"]))
 
 
 def test_code_of_a_checkpoint_is_never_run(patients: dict[str, Path], tmp_path: Path) -> None:
@@ -321,7 +326,7 @@ def test_code_of_a_checkpoint_is_never_run(patients: dict[str, Path], tmp_path: 
     )
     (folder / "mine.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
     with pytest.raises(ModelError, match="cannot be built"):
-        run_language_models(folder, patients["healthy"], patients["texts"])
+        run_language_models((folder, patients["healthy"]), TextRun(patients["texts"]))
     assert not (tmp_path / "ran").exists()
 
 
@@ -331,7 +336,7 @@ def test_a_float_model_that_gives_no_numbers_is_said(patients: dict[str, Path], 
         model.model.layers[1].mlp.down_proj.weight[0, 0] = float("nan")
     folder = lm.saved(model, tmp_path / "float")
     with pytest.raises(QuantmedicError, match="no number"):
-        run_language_models(folder, patients["healthy"], patients["texts"])
+        run_language_models((folder, patients["healthy"]), TextRun(patients["texts"]))
 
 
 def test_a_quantized_model_that_gives_no_numbers_is_harmed(patients: dict[str, Path], tmp_path: Path) -> None:
@@ -351,7 +356,7 @@ def test_models_of_llama_cpp_are_run(tmp_path: Path) -> None:
     floats = made.write_folder(tmp_path / "float", tensors, lm.packed_config(""))
     file = gguf_files.written(tmp_path / "model.gguf", gguf_files.converted(tensors, lambda name: "Q8_0"))
     ids = np.random.default_rng(1).integers(3, made.VOCABULARY, (4, 48))
-    language, _ = run_language_models(floats, file, write_ids(tmp_path / "ids.npz", ids))
+    language, _ = run_language_models((floats, file), TextRun(write_ids(tmp_path / "ids.npz", ids)))
     assert 0 < (language.kl_mean or 0) < 1e-4
 
 
@@ -362,4 +367,4 @@ def test_float_weights_of_llama_cpp_lack_a_config(tmp_path: Path) -> None:
         for kind in ("F16", "Q8_0")
     ]
     with pytest.raises(ModelError, match=r"no config\.json"):
-        run_language_models(*files, write_ids(tmp_path / "ids.npz", np.full((1, 4), 5)))
+        run_language_models(files, TextRun(write_ids(tmp_path / "ids.npz", np.full((1, 4), 5))))

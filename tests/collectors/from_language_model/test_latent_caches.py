@@ -18,6 +18,7 @@ from builders import language_models as lm
 from quantmedic.collectors.from_checkpoint.declared.stored_scales import kv_facts
 from quantmedic.collectors.from_checkpoint.safetensors_file import open_checkpoint
 from quantmedic.collectors.from_language_model.checkpoint_case import run_language_models
+from quantmedic.collectors.measure.checkpoints import TextRun
 from quantmedic.engine.case.facts import LanguageFacts
 
 pytestmark = pytest.mark.thorough
@@ -56,7 +57,7 @@ def run(folder: Path, asked: acts.Asked, model: Any = None) -> LanguageFacts:
     floats = lm.saved(model or deepseek(), folder / "float")
     quantized = acts.write_quantized(floats, folder / "quantized", asked)
     np.savez(folder / "ids.npz", ids=drawn())
-    return run_language_models(floats, quantized, folder / "ids.npz")[0]
+    return run_language_models((floats, quantized), TextRun(folder / "ids.npz"))[0]
 
 
 def drawn() -> Any:

@@ -15,6 +15,7 @@ from builders import language_models as lm
 
 from quantmedic.collectors.from_language_model.checkpoint_case import run_language_models
 from quantmedic.collectors.from_language_model.positions import Means, starts_of_bins
+from quantmedic.collectors.measure.checkpoints import TextRun
 from quantmedic.engine.case.facts import LanguageFacts
 
 pytestmark = pytest.mark.thorough
@@ -45,7 +46,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     quantized = lm.saved(lm.rounded(lm.opened(floats), lambda name: 4), folder / "int4")
     ids = np.random.default_rng(1).integers(3, lm.VOCABULARY, (6, 40))
     np.savez(folder / "ids.npz", ids=ids)
-    language, _ = run_language_models(floats, quantized, folder / "ids.npz")
+    language, _ = run_language_models((floats, quantized), TextRun(folder / "ids.npz"))
     return {"language": language, "ids": torch.from_numpy(ids), "pair": (lm.opened(floats), lm.opened(quantized))}
 
 
@@ -122,8 +123,8 @@ def test_words_of_texts_are_shown_where_there_is_a_tokenizer(tmp_path: Path) -> 
     reader = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 5, "b": 6, "?": 7}, unk_token="?"))
     reader.save(str(floats / "tokenizer.json"))
     np.savez(tmp_path / "ids.npz", ids=np.array([[5, 6, 5, 6], [6, 6, 6, 5]]))
-    language, _ = run_language_models(floats, quantized, tmp_path / "ids.npz")
+    language, _ = run_language_models((floats, quantized), TextRun(tmp_path / "ids.npz"))
     assert {text.beginning for text in language.worst_texts} == {"a b a b", "b b b a"}
     (floats / "tokenizer.json").write_text("{}")
-    language, _ = run_language_models(floats, quantized, tmp_path / "ids.npz")
+    language, _ = run_language_models((floats, quantized), TextRun(tmp_path / "ids.npz"))
     assert {text.beginning for text in language.worst_texts} == {"5 6 5 6", "6 6 6 5"}, "ids where it cannot be read"

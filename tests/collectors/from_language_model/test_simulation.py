@@ -22,6 +22,7 @@ import quantmedic
 from quantmedic.cli.main import cli
 from quantmedic.collectors.from_language_model.checkpoint_case import run_language_models
 from quantmedic.collectors.from_language_model.schemes import UnknownSchemeError, cache_grid, input_schemes
+from quantmedic.collectors.measure.checkpoints import TextRun
 from quantmedic.engine.case.facts import LanguageFacts
 from quantmedic.reports.context import build_context
 from quantmedic.reports.write import render_markdown
@@ -68,7 +69,7 @@ def test_figures_are_those_of_whole_models_with_hooks(architecture: str, title: 
     floats = lm.saved(lm.random_model(architecture), tmp_path / "float")
     quantized = acts.write_quantized(floats, tmp_path / "quantized", asked)
     ids = drawn()
-    language, metric = run_language_models(floats, quantized, write_ids(tmp_path / "ids.npz", ids))
+    language, metric = run_language_models((floats, quantized), TextRun(write_ids(tmp_path / "ids.npz", ids)))
     sick = acts.hooked(acts.with_int8_weights(floats), inputs, caches)
     wanted = lm.expected(lm.opened(floats), sick, ids)
     assert language.kl_mean == pytest.approx(wanted["kl_mean"], rel=tolerance)
@@ -163,7 +164,7 @@ def run(folder: Path, asked: acts.Asked, edit: Any = None) -> LanguageFacts:
     quantized = acts.write_quantized(floats, folder / "quantized", asked)
     if edit is not None:
         edit(quantized)
-    return run_language_models(floats, quantized, write_ids(folder / "ids.npz", drawn()))[0]
+    return run_language_models((floats, quantized), TextRun(write_ids(folder / "ids.npz", drawn())))[0]
 
 
 def test_what_cannot_be_simulated_is_said_and_left_in_float(tmp_path: Path) -> None:

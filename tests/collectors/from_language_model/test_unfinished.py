@@ -24,11 +24,12 @@ from click.testing import CliRunner, Result
 from quantmedic.api.cases import work_folder
 from quantmedic.cli.main import cli
 from quantmedic.collectors.data.progress import no_announcement
-from quantmedic.collectors.from_language_model import blocks, rooms
+from quantmedic.collectors.from_language_model import bench, network, rooms
 from quantmedic.collectors.from_language_model.checkpoint_case import run_language_models
 from quantmedic.collectors.from_language_model.rooms import Rooms
 from quantmedic.collectors.from_language_model.unfinished import Work, open_work, plan_of
 from quantmedic.collectors.from_torch.devices import PROCESSOR
+from quantmedic.collectors.measure.checkpoints import TextRun
 from quantmedic.engine.errors import OutputError
 
 pytestmark = pytest.mark.thorough
@@ -115,7 +116,7 @@ def interrupted(at: float) -> Iterator[list[int]]:
         return call
 
     with pytest.MonkeyPatch.context() as patched:
-        for place, name in ((rooms, "let_go"), (blocks, "let_go"), (Work, "keep")):
+        for place, name in ((rooms, "let_go"), (network, "let_go"), (bench, "let_go"), (Work, "keep")):
             patched.setattr(place, name, counted(getattr(place, name)))
         yield calls
 
@@ -124,13 +125,13 @@ def test_runs_that_are_interrupted_equal_one_in_one_go(folders: tuple[Path, Path
     """To the bit, wherever it was: in a block, what it copies, the norm or a trial, or just before one is finished."""
     texts, work = folders[0].parent / "ids.npz", tmp_path / "work"
     with interrupted(math.inf) as calls:
-        wanted = run_language_models(*folders, texts, unfinished=work)
+        wanted = run_language_models(folders, TextRun(texts, unfinished=work))
     left = set()
     for at in range(7, calls[0] + 1, calls[0] // 8):
         with interrupted(at), pytest.raises(KeyboardInterrupt):
-            run_language_models(*folders, texts, unfinished=work)
+            run_language_models(folders, TextRun(texts, unfinished=work))
         left.add((work / "done.json").read_text() if work.exists() else None)
-        assert run_language_models(*folders, texts, unfinished=work) == wanted
+        assert run_language_models(folders, TextRun(texts, unfinished=work)) == wanted
         assert not work.exists()
     assert len(left) > 6
 
@@ -141,11 +142,11 @@ def test_work_on_other_texts_begins_anew(folders: tuple[Path, Path], tmp_path: P
     work = tmp_path / "work"
     told: list[str] = []
     with pytest.raises(KeyboardInterrupt):
-        run_language_models(*folders, texts, unfinished=work, progress=interrupt)
+        run_language_models(folders, TextRun(texts, unfinished=work, progress=interrupt))
     assert json.loads((work / "done.json").read_text())["plan"]["devices"] == "cpu"
-    found = run_language_models(*folders, others, unfinished=work, announce=told.append)
+    found = run_language_models(folders, TextRun(others, unfinished=work, announce=told.append))
     assert told == [f"{work} is not used, because it was made with other texts: all is run anew"]
-    assert found == run_language_models(*folders, others)
+    assert found == run_language_models(folders, TextRun(others))
 
 
 def test_only_what_is_named_as_finished_counts(tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ from builders.litert_models import Twins, channels_last, every_operator, quantiz
 from builders.onnx_models import images, random
 from builders.recordings import RECORDINGS
 
-from quantmedic.collectors.from_litert.litert_file import LiteModel, read_litert, unpack_codes
+from quantmedic.collectors.from_litert.litert_file import LiteModel, read_litert
+from quantmedic.collectors.pair.quantizer import unpack_codes
 from quantmedic.engine.errors import ModelError
 from quantmedic.engine.reading_limits import LITERT_BYTES, LimitError
 

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch
-from quantmedic.collectors.from_litert.litert_file import LiteModel, LiteTensor, read_litert
+from quantmedic.collectors.from_litert.flatbuffer import LiteTensor
+from quantmedic.collectors.from_litert.litert_file import LiteModel, read_litert
 from quantmedic.collectors.from_litert.litert_graph import graph_of
 from quantmedic.collectors.from_litert.litert_models import LiteRTModels
 from quantmedic.collectors.from_litert.litert_operators import OPERATORS

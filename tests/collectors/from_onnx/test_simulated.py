@@ -10,8 +10,8 @@ from builders.onnx_models import conv_net, images, qdq, save_pair
 import quantmedic
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.from_onnx.onnx_models import open_models
+from quantmedic.collectors.from_onnx.settable import grid_row
 from quantmedic.collectors.from_onnx.simulated import MIN_OPSET, OnnxSimulated
-from quantmedic.collectors.from_onnx.simulated_nodes import grid_row
 from quantmedic.engine.errors import ModelError
 from quantmedic.engine.formulas.change import Change, WeightForm
 from quantmedic.engine.formulas.simulate import Grid

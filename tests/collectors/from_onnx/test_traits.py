@@ -8,7 +8,7 @@ from onnx import TensorProto
 
 import quantmedic
 from quantmedic.collectors.data.batches import Batch
-from quantmedic.collectors.from_onnx.onnx_models import kernel_facts, open_models
+from quantmedic.collectors.from_onnx.onnx_models import open_models
 from quantmedic.collectors.from_onnx.parse import parse
 from quantmedic.collectors.from_onnx.traits import (
     half_tensors,
@@ -117,10 +117,10 @@ def test_integer_kernels_add_what_was_measured(tmp_path) -> None:
     models = open_models(*save_pair(tmp_path, float_model, quantized))
     floats = run(float_model, {"image": X})["scores"]
     executed = run(quantized, {"image": X})["scores"]
-    quiet = kernel_facts(models, Batch({"image": X}), Reading({}, {}, ([floats], [executed])), 1)
+    quiet = models.kernel_facts(Batch({"image": X}), Reading({}, {}, ([floats], [executed])), 1)
     assert 0 <= quiet["integer_kernel_noise"] < BASE.threshold("kernel_noise_ratio")
     assert not {"exact_kernel_noise", "kernels_avoided_by"} & quiet.keys()
-    loud = kernel_facts(models, Batch({"image": X}), Reading({}, {}, ([floats], [executed * 0])), 1)
+    loud = models.kernel_facts(Batch({"image": X}), Reading({}, {}, ([floats], [executed * 0])), 1)
     assert loud["integer_kernel_noise"] > BASE.threshold("kernel_noise_ratio")
     assert loud["exact_kernel_noise"] < BASE.threshold("kernel_noise_ratio")
     assert loud["kernels_avoided_by"] == 'session.x64quantprecision = "1"'

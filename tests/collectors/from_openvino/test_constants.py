@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from quantmedic.collectors.from_openvino.openvino_constants import Held, unpack
+from quantmedic.collectors.from_openvino.openvino_constants import Held
 
 
 def held(shape: tuple[int, ...], scale: np.ndarray, zero: np.ndarray | None = None) -> Held:
@@ -48,10 +48,3 @@ def test_what_is_no_grid_is_none():
     weights = Held("w", np.zeros((2, 2), np.int8), 8, True, is_real=True)
     assert weights.with_zero(np.array(0.5)) is None, "zeros between codes"
     assert all(weights.with_scale(np.ones(shape)) is None for shape in ((3, 3), (2, 2, 2)))
-
-
-def test_four_bits_lie_two_to_a_byte():
-    packed = np.array([0x21, 0xF8], np.uint8)
-    np.testing.assert_array_equal(unpack(packed, (2, 2), signed=False), [[1, 2], [8, 15]])
-    np.testing.assert_array_equal(unpack(packed, (2, 2), signed=True), [[1, 2], [-8, -1]])
-    assert unpack(packed, (3,), signed=True).tolist() == [1, 2, -8]

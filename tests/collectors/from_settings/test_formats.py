@@ -16,8 +16,7 @@ from onnxruntime.quantization import CalibrationMethod, write_calibration_table
 from onnxruntime.quantization.calibrate import TensorData, TensorsData, save_tensors_data
 
 import quantmedic
-from quantmedic.collectors.from_settings.mct_log import MctLog, imported_log
-from quantmedic.collectors.from_settings.mct_stage import MctNode
+from quantmedic.collectors.from_settings.mct_log import MctLog, MctNode, imported_log
 from quantmedic.collectors.toolchain_files.formats import FORMATS, Imported, recognise_format
 from quantmedic.collectors.toolchain_files.merge import read_source
 from quantmedic.engine.errors import DataError, QuantmedicError

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from quantmedic.collectors.from_settings.mct_log import MctLog, fitting_mct_log, read_mct_log, why_stale
-from quantmedic.collectors.from_settings.mct_stage import MctNode
+from quantmedic.collectors.from_settings.mct_log import MctLog, MctNode, fitting_mct_log, read_mct_log, why_stale
 from quantmedic.engine.errors import DataError
 
 

@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 import quantmedic  # noqa: E402
 from quantmedic.api.opening import open_pair  # noqa: E402
+from quantmedic.api.options import CollectOptions  # noqa: E402
 from quantmedic.engine.case.records import Case  # noqa: E402
 from quantmedic.engine.errors import DataError, QuantmedicError  # noqa: E402
 
@@ -98,7 +99,7 @@ def expected() -> dict[str, Any]:
 
 def assert_read(pair: Any, data: Any, wanted: list[Any], labelled: bool) -> None:
     """Samples as they arrive at the module, and their labels."""
-    (dataset,) = open_pair(*pair, {"validation": data}, preprocessing={})[1].values()
+    (dataset,) = open_pair(*pair, CollectOptions(validation=data))[1].values()
     read = list(dataset.batches(8))
     for name, x in zip(sorted(read[0].inputs), wanted, strict=True):
         np.testing.assert_array_equal(np.concatenate([batch.inputs[name] for batch in read]), x.numpy())

@@ -13,6 +13,7 @@ from torch import nn
 
 import quantmedic
 from quantmedic.api.opening import open_pair
+from quantmedic.api.options import CollectOptions
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.engine.errors import ModelError
 
@@ -66,7 +67,7 @@ def test_groups_of_layers_give_the_numbers_of_one_pass() -> None:
 
 
 def test_a_group_holds_no_more_than_fits() -> None:
-    models, datasets = open_pair(*pair(), {"validation": batches()}, preprocessing={})
+    models, datasets = open_pair(*pair(), CollectOptions(validation=batches()))
     batch = next(datasets["validation"].batches(8))
     limit = 2 * 8 * (8 * 8 * 8 * 8)  # two tensors of eight samples and channels: float32, and as much of their codes
     models.limit_memory(limit)
@@ -79,7 +80,7 @@ def test_a_group_holds_no_more_than_fits() -> None:
 
 
 def test_what_was_read_of_a_batch_does_not_outlive_it() -> None:
-    models, datasets = open_pair(*pair(), {"validation": batches()}, preprocessing={})
+    models, datasets = open_pair(*pair(), CollectOptions(validation=batches()))
     batch: Batch = next(datasets["validation"].batches(8))
     with models.as_deployed():
         view = models.view(dict(enumerate(models.pairs)), batch, 1)

@@ -39,6 +39,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval  # noqa: E402
 
 import quantmedic  # noqa: E402
 from quantmedic.api.opening import open_pair  # noqa: E402
+from quantmedic.api.options import CollectOptions  # noqa: E402
 from quantmedic.collectors.measure.measurement import Measurement  # noqa: E402
 from quantmedic.collectors.measure.options import Options  # noqa: E402
 from quantmedic.collectors.measure.simulation import Simulation  # noqa: E402
@@ -359,7 +360,7 @@ class Ward:
 
     @classmethod
     def of(cls, found: Measured) -> "Ward":
-        models, sets = open_pair(found.net, found.quantized, {"validation": batches(found.x)}, preprocessing={})
+        models, sets = open_pair(found.net, found.quantized, CollectOptions(validation=batches(found.x)))
         options = Options(samples=len(found.x), batch_size=8)
         return cls(models, Simulation(Measurement(models, sets, options), "validation", found.case))
 

@@ -8,7 +8,7 @@ import pytest
 from builders.onnx_models import conv_net, images, random, save_pair, static
 
 import quantmedic
-from quantmedic.api.inspection import inspect
+from quantmedic.api.judging import inspect
 from quantmedic.collectors.measure import collect_pair
 from quantmedic.engine.case.records import Case
 

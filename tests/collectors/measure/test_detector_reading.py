@@ -12,7 +12,7 @@ from builders.tiers import others_nightly
 from builders.yolo import CLASSES, SIDE, Form, labels, pictures, yolo, yolo_labels
 
 from quantmedic.api.opening import open_metric, open_pair
-from quantmedic.api.options import DataOptions
+from quantmedic.api.options import CollectOptions
 from quantmedic.collectors.metrics.metric import Metric, load_metric
 from quantmedic.engine.errors import DataError
 
@@ -35,8 +35,8 @@ def opened(model: onnx.ModelProto, folder: Path, truth: Array | None = None, **o
     path = folder / "float.onnx"
     onnx.save(model, str(path))
     given = {"images": pictures("validation", SAMPLES), "labels": labels(SAMPLES) if truth is None else truth}
-    data = DataOptions(validation=given, **options)
-    models, datasets = open_pair(path, path, data.sources, preprocessing={})
+    data = CollectOptions(validation=given, **options)
+    models, datasets = open_pair(path, path, data)
     try:
         return open_metric(data, datasets.values(), models)
     finally:

@@ -238,7 +238,7 @@ import json, sys
 from pathlib import Path
 
 import quantmedic
-import quantmedic.api.collect as api
+import quantmedic.api.opening as api
 import quantmedic.collectors.from_onnx.simulated
 import quantmedic.collectors.statistics.numba_loops
 import quantmedic.trials.departures

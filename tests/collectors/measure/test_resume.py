@@ -24,7 +24,7 @@ from click.testing import CliRunner
 import quantmedic
 from quantmedic.api.remedies import simulate_remedies
 from quantmedic.cli.main import cli
-from quantmedic.collectors.from_onnx import onnx_view as onnx_view
+from quantmedic.collectors.from_onnx import onnx_models
 from quantmedic.collectors.measure import collect_pair
 from quantmedic.collectors.measure.collect_pair import Interrupted
 from quantmedic.demo import patient
@@ -463,7 +463,7 @@ def test_ctrl_c_while_remedies_are_simulated_keeps_all_that_was_measured(tmp_pat
 def test_a_second_ctrl_c_does_not_write_a_case_that_still_changes(wholes, ctrl_c, tmp_path, monkeypatch):
     """Nothing on the disk is as good as something consistent."""
     scene, _ = wholes("one set")
-    read, save, calls = onnx_view.OnnxView.read_tensors, quantmedic.api.collect.save_case, []
+    read, save, calls = onnx_models.OnnxView.read_tensors, quantmedic.api.collect.save_case, []
 
     def slow_read(view: Any, batch: Any) -> Any:
         calls.append(None)
@@ -479,7 +479,7 @@ def test_a_second_ctrl_c_does_not_write_a_case_that_still_changes(wholes, ctrl_c
         time.sleep(0.5)
         save(case, path)
 
-    monkeypatch.setattr(onnx_view.OnnxView, "read_tensors", slow_read)
+    monkeypatch.setattr(onnx_models.OnnxView, "read_tensors", slow_read)
     monkeypatch.setattr(quantmedic.api.collect, "save_case", slow_save)
     with pytest.raises(KeyboardInterrupt):
         scene.collect(checkpoint=tmp_path / "c.case")

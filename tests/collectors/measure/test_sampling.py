@@ -33,8 +33,7 @@ from onnxruntime.quantization import QuantFormat, QuantType
 import quantmedic
 from quantmedic.collectors.data.batches import Batch, Part
 from quantmedic.collectors.data.datasets import open_dataset
-from quantmedic.collectors.from_onnx.onnx_models import open_models
-from quantmedic.collectors.from_onnx.onnx_view import OnnxView
+from quantmedic.collectors.from_onnx.onnx_models import OnnxView, open_models
 from quantmedic.collectors.measure import collect_pair
 from quantmedic.collectors.measure.collect_pair import MAX_SHARE, OTHER_PARTS, parts_of, share_of
 from quantmedic.demo import patient

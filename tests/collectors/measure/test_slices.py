@@ -10,6 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from quantmedic.api.opening import open_pair
+from quantmedic.api.options import CollectOptions
 from quantmedic.collectors.case_file.archive import read_case, write_case
 from quantmedic.collectors.case_file.case_arrays import arrays_of_statistics
 from quantmedic.collectors.data.progress import Progress, no_progress
@@ -30,14 +31,14 @@ def measured(
     validation: Any = None, mode: Any = "exact", threads: int = 1, progress: Progress = no_progress, **how: Any
 ) -> Case:
     source = images(SAMPLES) if validation is None else validation
-    pair, datasets = open_pair(*patient(healthy=False)[0], {"validation": source}, preprocessing={})
+    pair, datasets = open_pair(*patient(healthy=False)[0], CollectOptions(validation=source))
     options = Options(mode=mode, threads=threads, batch_size=8)
     return collect(Measurement(pair, datasets, options, progress=progress), **how)
 
 
 def measured_slices(numbers: tuple[int, ...], mode: Any = "exact") -> list[Case]:
     """These slices, each measured by itself, as workers of a cluster do."""
-    pair, datasets = open_pair(*patient(healthy=False)[0], {"validation": images(SAMPLES)}, preprocessing={})
+    pair, datasets = open_pair(*patient(healthy=False)[0], CollectOptions(validation=images(SAMPLES)))
     run = Run(Measurement(pair, datasets, Options(mode=mode, threads=1, batch_size=8)))
     return [run.measure_slice("validation", number) for number in numbers]
 

@@ -9,6 +9,7 @@ from typing import get_args
 
 import quantmedic
 from quantmedic.engine.case.facts import SCOPES, Facts, nested_facts
+from quantmedic.engine.case.settings_in_force import SettingsInForce
 from quantmedic.engine.rules.rule import message_fields
 from quantmedic.reports.sections.columns import PRESETS
 
@@ -70,7 +71,11 @@ def place_of(scope: str, path: str) -> str:
 
 
 def names_read() -> Iterator[str]:
-    """Names of attributes that code reads, words of texts that look like paths, and all words of templates."""
+    """Names of attributes that code reads, words of texts that look like paths, and all words of templates.
+
+    Settings that prescriptions keep are read under the same name.
+    """
+    yield from SettingsInForce.model_fields
     yield from (word for preset in PRESETS for column in preset.columns for word in column.split("."))
     for place in READERS:
         top = ROOT / place

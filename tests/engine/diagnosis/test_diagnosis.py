@@ -11,7 +11,8 @@ from quantmedic.engine.case.records import RunRecord, SimulationRecord
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.diagnosis.assemble import Provenance, drop_class, evidence_strength, make_diagnosis
 from quantmedic.engine.diagnosis.prediction import Prediction
-from quantmedic.engine.diagnosis.suspects import Repair, Suspect, simulate, suspects_of
+from quantmedic.engine.diagnosis.repair_runs import Simulated
+from quantmedic.engine.diagnosis.suspects import Repair, Suspect, suspects_of
 from quantmedic.engine.formulas.change import Change, Targets
 from quantmedic.engine.formulas.spreads import Histogram
 from quantmedic.engine.rules.evaluate import Finding, evaluate
@@ -288,14 +289,12 @@ def test_what_another_fault_hides_keeps_its_severity(base: RuleBase) -> None:
     measured = facts([tensor("conv1", gain=5)], [layer("conv1", 64)])
     suspects = suspects_of(evaluate(base, measured), remedies)
     noise = {(1,): 0.1, (2,): 1.0, (1, 2): 0.01}
-    ran = simulate(
+    ran = Simulated(simulation({}), base).run_repairs(
         suspects,
         [],
-        simulation({}),
         lambda change: RunRecord(noise=(noise.get(tuple(sorted(change.grids)), 1.0) / 8,) * 8),
-        base,
     )
-    found = {cause.cause: cause for cause in foretold(base, measured, simulation=ran).causes}
+    found = {cause.cause: cause for cause in foretold(base, measured, simulation=ran.record).causes}
     assert found["weight-spread"].severity == "high"
     assert found["weight-spread"].predicted_gain_db == pytest.approx(0)
     assert found["weight-spread"].predicted_last_gain_db == pytest.approx(10)

@@ -18,11 +18,11 @@ from quantmedic.engine.diagnosis.harm import (
     MOST_LABELS,
     Loss,
     as_if_harmed,
-    recoverable_db,
     unsimulated_gain_db,
     without_harmless,
 )
 from quantmedic.engine.diagnosis.prediction import Prediction
+from quantmedic.engine.diagnosis.remedy_outcomes import RemedyOutcome, RemedyOutcomes
 from quantmedic.engine.formulas.power import sizes_of_counts
 from quantmedic.engine.metrics.paired import score_interval
 from quantmedic.engine.rules.evaluate import Evidence, Finding, RuleResult
@@ -75,13 +75,10 @@ def test_nothing_is_undecided_where_little_is_to_be_had() -> None:
 
 def outcome(
     kind: str, gain: float, low: float, *, trial: Any = None, reach: float = 1.0, last: Prediction | None = None
-) -> Any:
+) -> RemedyOutcomes:
     known = Prediction(gain_db=gain, low_db=low, high_db=gain + 1, share=0.5, sqnr_db=20, agreement=None)
-    trials = {kind: trial} if trial is not None else {}
-    chosen = SimpleNamespace(kind=kind)
-    return SimpleNamespace(
-        remedies={kind: known}, trials=trials, reach={kind: reach}, repair=chosen, last=last, added=None
-    )
+    chosen: Any = SimpleNamespace(kind=kind)
+    return RemedyOutcomes(BASE, {kind: RemedyOutcome(known, trial, reach)}, chosen, last=last)
 
 
 def test_what_a_repair_with_the_bits_in_force_recovers() -> None:
@@ -93,10 +90,10 @@ def test_what_a_repair_with_the_bits_in_force_recovers() -> None:
         ("float-weights", 5.0, None),  # a bound is no repair
         ("eight-bit-weights", 5.0, 8.0),  # 8 bits are what toolchains give
     ]:
-        assert recoverable_db(outcome(kind, 8.0, low), BASE) == expected, (kind, low)
+        assert outcome(kind, 8.0, low).recoverable_db == expected, (kind, low)
     for kind, expected in [("best-range", 9.0), ("float", None)]:  # what other repairs leave counts too
         last = Prediction(gain_db=9.0, low_db=8.0, high_db=10.0, share=0.9, sqnr_db=30, agreement=None)
-        assert recoverable_db(outcome(kind, 0.4, -0.2, last=last), BASE) == expected, kind
+        assert outcome(kind, 0.4, -0.2, last=last).recoverable_db == expected, kind
 
 
 def test_more_bits_count_for_few_places_that_make_most() -> None:
@@ -107,7 +104,7 @@ def test_more_bits_count_for_few_places_that_make_most() -> None:
         (3.0, 0.1, False),  # three decibels are no anomaly
     ]:
         expected = gain if counts else None
-        assert recoverable_db(outcome("sixteen-bit", gain, gain - 1, reach=reach), BASE) == expected, (gain, reach)
+        assert outcome("sixteen-bit", gain, gain - 1, reach=reach).recoverable_db == expected, (gain, reach)
 
 
 @given(st.floats(0.001, 0.999))
@@ -131,7 +128,7 @@ def test_a_trial_goes_before_a_simulation() -> None:
         (False, 12.0, 8.0),  # a trial on few samples refutes nothing
     ]:
         trial = SimpleNamespace(proven=proven, gain_db=2.0, high_db=high)
-        assert recoverable_db(outcome("recalibrate", 8.0, 5.0, trial=trial), BASE) == expected, (proven, high)
+        assert outcome("recalibrate", 8.0, 5.0, trial=trial).recoverable_db == expected, (proven, high)
 
 
 def test_harm_is_supposed_only_where_none_was_found() -> None:

@@ -15,7 +15,7 @@ from quantmedic.engine.case.settings_in_force import SettingsInForce
 from quantmedic.engine.contract.advised_remedies import Advice, Prescription, Proof, Recovery, TrialRow
 from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.diagnosis import Diagnosis, EvidenceStrength
-from quantmedic.engine.diagnosis.candidates import Choice, candidates
+from quantmedic.engine.diagnosis.candidates import Candidates, Choice
 from quantmedic.engine.diagnosis.input_repair import InputRepair
 from quantmedic.engine.diagnosis.prescription import code_of, prescribe, write_prescription
 from quantmedic.engine.diagnosis.snippets import render_snippets
@@ -150,7 +150,7 @@ def test_a_remedy_of_which_only_a_bound_is_known_is_untried_and_executed_in_its_
         assert ([step.remedy for step in found.steps], found.basis, found.grade) == ([remedy], "untried", None)
         if remedy != "learned-rounding":  # no copy can show it: behind what trials can tell apart
             causes = cause("one", bounded, advice("per-channel-weights", measured=tried(-1.0)))
-            turns = candidates(diagnosis(causes, cause("two", advice("float-tail"))), BASE, toolchain)
+            turns = Candidates(diagnosis(causes, cause("two", advice("float-tail"))), BASE, toolchain).leading()
             order = [choice.lead.id for (choice,) in turns if choice.lead is not None]
             assert order[-1] == remedy and "float-tail" in order and "per-channel-weights" not in order
 

@@ -1,5 +1,7 @@
 """Gains with intervals, and what may be called proven."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -12,7 +14,7 @@ from quantmedic.engine.case.records import RunRecord, SimulationRecord
 from quantmedic.engine.contract.advised_remedies import Advice
 from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.diagnosis.prediction import predict
-from quantmedic.engine.diagnosis.remedy_outcomes import RemedyOutcomes, with_recoveries
+from quantmedic.engine.diagnosis.remedy_outcomes import RemedyOutcome, RemedyOutcomes
 from quantmedic.engine.diagnosis.report_rows import proof_of
 from quantmedic.engine.diagnosis.suspects import Repair
 from quantmedic.engine.formulas.change import Change, Targets
@@ -154,13 +156,15 @@ def test_what_the_printed_text_gave_counts_more_than_an_edit_that_proves_nothing
         cause="one", rules=("X001",), severity="high", confidence=0.5, subjects=(), layers=(), message="one",
         evidence=(), remedies=(Advice(**fields),), manual="manual/X001",
     )  # fmt: skip
-    edited = TrialRecord(key="k", kind=remedy.simulate, gain_db=5.9, low_db=0.0, high_db=5.9, share=0.74)
-    outcome = RemedyOutcomes({}, {remedy.simulate: edited}, Repair(remedy.simulate, "k", Change(), Targets()))
-    assert with_recoveries(found, outcome, BASE).remedies[0].measured == edited
+    kind = remedy.simulate
+    assert kind is not None
+    edited = TrialRecord(key="k", kind=kind, gain_db=5.9, low_db=0.0, high_db=5.9, share=0.74)
+    outcome = RemedyOutcomes(BASE, {kind: RemedyOutcome(None, edited)}, Repair(kind, "k", Change(), Targets()))
+    assert outcome.report(found).remedies[0].measured == edited
     printed = edited.model_copy(update={"gain_db": 2.7, "high_db": 2.7, "share": 0.46})
-    ran = outcome._replace(executed={f"one:{remedy.id}": printed})
-    shown = with_recoveries(found, ran, BASE)
+    ran = replace(outcome, executed={f"one:{remedy.id}": printed})
+    shown = ran.report(found)
     assert shown.remedies[0].measured == printed and shown.measured_gain_db == 2.7
     worse = edited.model_copy(update={"gain_db": -1.1, "share": -0.3})
-    left = with_recoveries(found, outcome._replace(executed={f"one:{remedy.id}": worse}), BASE)
+    left = replace(outcome, executed={f"one:{remedy.id}": worse}).report(found)
     assert not left.remedies and "makes the output 1.1 dB noisier" in left.withheld[0].because

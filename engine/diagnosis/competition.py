@@ -1,0 +1,398 @@
+"""Which cause leads, which others are only another name of it, and what each costs."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from quantmedic.engine.case.facts import CaseFacts, LayerFacts, OperandFacts, SourceFacts, TensorFacts
+from quantmedic.engine.contract.advised_remedies import Prescription
+from quantmedic.engine.contract.causes import CauseReport, Explained, LayerName
+from quantmedic.engine.contract.previous_report import Previous, Tried
+from quantmedic.engine.diagnosis.advice import advise
+from quantmedic.engine.diagnosis.harm import Loss, unsimulated_gain_db
+from quantmedic.engine.diagnosis.headline import is_number
+from quantmedic.engine.diagnosis.prediction import ENOUGH_DB, Prediction
+from quantmedic.engine.diagnosis.remedy_outcomes import RemedyOutcomes, gains_of, is_grave
+from quantmedic.engine.diagnosis.repair_runs import PREFERENCE_DB
+from quantmedic.engine.diagnosis.suspects import Suspect
+from quantmedic.engine.formulas.change import Change, Targets
+from quantmedic.engine.rules.evaluate import Evidence, Finding, evaluate
+from quantmedic.engine.rules.rule import SERIOUS, SEVERITIES, Severity
+from quantmedic.engine.rules.rulebase import RuleBase
+
+#: Decibels that a cause counts for where nothing could be simulated.
+PRIOR_DB: Mapping[Severity, float] = {"high": 12.0, "medium": 6.0, "low": 0.5, "info": 0.0}
+#: What a cause in the data or the model as a whole counts more: ranges that suit the data follow from them.
+GLOBAL_WEIGHT, GLOBAL_WEIGHT_LARGE_DROP = 1.2, 1.5
+#: One place that makes a larger share of the noise makes nearly all of it: what is left is under 1 dB.
+NEARLY_ALL = 0.8
+#: A defect of the data as sure as this is seen in the samples or in many ranges: one place does not make it doubtful.
+EVIDENT = 0.85
+#: Places with less of the noise are in the order of their facts.
+MATTERS = 0.02
+#: Share of a cause's subjects that a remedy has to be tried on before its failure counts against the cause.
+TRIED_SHARE = 0.5
+#: First letter of rules about whether a comparison is sound.
+_SANITY = "S"
+
+
+class Contender(NamedTuple):
+    """A suspect with what is known of it.
+
+    Attributes:
+        suspect: Its findings and repairs.
+        cause: What the report says of it.
+        outcome: What its repairs recover.
+        carried: Share of the noise that the layers and tensors make which it names; None where that is not known.
+    """
+
+    suspect: Suspect
+    cause: CauseReport
+    outcome: RemedyOutcomes
+    carried: float | None
+
+
+@dataclass(frozen=True)
+class Competition:
+    """What decides between causes.
+
+    Attributes:
+        base: Rules and thresholds in force.
+        facts: The measured facts, with harm taken for granted where none was found.
+        outcomes: What repairs recover, by cause.
+        carried: Share of the noise that the layers and tensors make which a cause names, where it was measured.
+        loss: What is known of the loss.
+    """
+
+    base: RuleBase
+    facts: CaseFacts
+    outcomes: Mapping[str, RemedyOutcomes]
+    carried: Mapping[str, float]
+    loss: Loss
+
+    def decide(
+        self, suspects: Sequence[Suspect], repair: Callable[[Change, Prediction | None], CaseFacts]
+    ) -> tuple[CauseReport, ...]:
+        """The causes in their order, with what each costs and the findings that it explains.
+
+        Causes whose repair makes others vanish absorb those; what stays is judged anew. An absorbed cause is listed as
+        a remark where it may as well be the name of the loss. Then the most severe goes first, then what is to be had;
+        of that, what a run showed before what can only be inferred.
+
+        Args:
+            suspects: The suspected causes.
+            repair: Gives the facts that would be measured after a change.
+        """
+        ranked = self.rank(suspects)
+        absorbs = self._absorb(ranked, repair)
+        absorbed = {found.key for own in absorbs.values() for found in own}
+        left = [(each, tuple(f for f in each.suspect.findings if f.key not in absorbed)) for each in ranked]
+        kept = self.rank([replace(each.suspect, findings=own) for each, own in left if own])
+        causes = [
+            each.cause.model_copy(update={"absorbs": _list_explained(absorbs, each.cause.cause)}) for each in kept
+        ]
+        if not self._is_assumed:
+            best_db = max((each.outcome.counted_db for each in kept), default=0.0)
+            gone = (each for each, own in left if not own and self._may_be_the_name(each, best_db))
+            causes = [*(_as_remark(each.cause, absorbs) for each in gone), *causes]
+        causes.sort(key=lambda cause: SEVERITIES.index(cause.severity))
+        findings = {suspect.cause: suspect.findings for suspect in suspects}
+        judged = (self.loss.judge(cause, findings[cause.cause], self.outcomes[cause.cause]) for cause in causes)
+        return tuple(sorted(judged, key=_severest))
+
+    @property
+    def _is_assumed(self) -> bool:
+        """Harm is only assumed: one cause is reported, not every other name of it."""
+        return self.facts is not self.loss.facts
+
+    def rank(self, suspects: Sequence[Suspect]) -> list[Contender]:
+        """The most severe cause first; of equal ones the proven, then the one whose repair recovers most of the loss.
+
+        Severity follows what a repair recovers (`_severity`), so that it agrees with the order. Severe doubts about
+        sanity come first, since they may explain everything else. What a repair recovers counts times the confidence in
+        the cause; data and the model as a whole count more than a layer, and the more so the larger the drop, but come
+        after a single place that makes nearly all of the noise and recovers as much by itself: data spoil many places.
+        A defect of the data that is `EVIDENT` stays in front. Among layers those lead where the error is born.
+        """
+        born = {layer.name for layer in self.facts.layers if layer.born}
+        weight = GLOBAL_WEIGHT_LARGE_DROP if self.loss.size == "large" else GLOBAL_WEIGHT
+        share = self.facts.model.degraded_share
+        widespread = share is not None and share > self.base.threshold("degrade_layer_ratio")
+        found = [self._contender(suspect) for suspect in suspects]
+        if widespread and any(each.cause.severity == "high" for each in found):
+            found = list(map(_as_grave, found))
+        places = [own for own in found if (own.carried or 0.0) > NEARLY_ALL and own.suspect.is_one_place]
+        at_one_place = max((own.outcome.counted_db for own in places), default=0.0)
+
+        def key(own: Contender) -> tuple[bool | float | tuple[str, ...], ...]:
+            cause, rules, gain = own.cause, [f.rule for f in own.suspect.findings], own.outcome.mean_gain_db
+            spread = cause.severity in SERIOUS and own.suspect.is_global
+            worth = _prior_db(own) if gain is None else cause.confidence * min(gain, ENOUGH_DB)
+            of_data = bool(places) and cause.confidence < EVIDENT and all(rule.scope == "dataset" for rule in rules)
+            return (
+                not (cause.severity == "high" and any(rule.family == "sanity" for rule in rules)),
+                SEVERITIES.index(cause.severity),
+                not own.outcome.proven,
+                of_data and gain is not None and at_one_place >= min(gain, ENOUGH_DB) - PREFERENCE_DB,
+                not (spread and widespread and gain is None),
+                -worth * (weight if spread else 1.0),
+                not spread,
+                not any(f.layer in born for f in own.suspect.findings),
+                -cause.confidence,
+                cause.rules,
+            )
+
+        return sorted(found, key=key)
+
+    def _absorb(
+        self, ranked: Sequence[Contender], repair: Callable[[Change, Prediction | None], CaseFacts]
+    ) -> dict[str, list[Finding]]:
+        """Findings that vanish under the repair of a cause that ranks before theirs, by that cause."""
+        absorbed: set[tuple[str, str]] = set()
+        absorbs: dict[str, list[Finding]] = {}
+        for place, own in enumerate(ranked):
+            outcome, change = own.outcome, own.outcome.change
+            # What recovers nothing explains nothing.
+            if not change or own.cause.severity not in SERIOUS or outcome.is_negligible:
+                continue
+            later = [f for other in ranked[place + 1 :] for f in other.suspect.findings if f.key not in absorbed]
+            later = [f for f in later if _may_explain(own.suspect, change, f)]
+            if not later or all(f.key in absorbed for f in own.suspect.findings):
+                continue
+            # What is still there on the repaired facts, or cannot be judged on them.
+            after = evaluate(self.base, repair(change, outcome.alone))
+            standing = {f.key for result in after for f in result.findings}
+            standing |= {u.key for result in after for u in result.unknown}
+            absorbs[own.cause.cause] = [f for f in later if f.key not in standing]
+            absorbed |= {f.key for f in absorbs[own.cause.cause]}
+        return absorbs
+
+    def _may_be_the_name(self, absorbed: Contender, best_db: float) -> bool:
+        """An absorbed cause may as well be the name of the loss.
+
+        It says where most of the noise is, or where a notable part is, with a repair that recovers about as much as the
+        best.
+        """
+        share, gain = absorbed.carried, absorbed.outcome.counted_db
+        if absorbed.suspect.is_global or share is None or share <= self.base.threshold("carried_share"):
+            return False
+        heals = gain >= max(best_db - PREFERENCE_DB, self.base.threshold("negligible_gain_db"))
+        return heals or share > self.base.threshold("grave_share")
+
+    def _contender(self, suspect: Suspect) -> Contender:
+        outcome, carried = self.outcomes[suspect.cause], self.carried.get(suspect.cause)
+        cause = outcome.report(cause_report(suspect.findings, self.base, self.facts, suspect.spread))
+        is_doubt = any(finding.rule.family == "sanity" for finding in suspect.findings)
+        # Not a number stays none on any grid: what a simulation recovers says nothing of it.
+        if not (self._is_hurt and outcome.proven is None and is_doubt):
+            most = unsimulated_gain_db(suspect.findings)
+            cause = cause.model_copy(update={"severity": self._severity(cause.severity, outcome, carried or 0.0, most)})
+        return Contender(suspect, cause, outcome, carried)
+
+    @property
+    def _is_hurt(self) -> bool:
+        """The network is measurably worse, so that a large share of its noise is a large share of a loss."""
+        return bool(self.facts.model.harmed) or self.loss.is_proven
+
+    def _severity(self, stated: Severity, outcome: RemedyOutcomes, carried: float, most: float | None) -> Severity:
+        """Severity by what the repair recovers at the output, measured or else simulated; else as the rule states it.
+
+        Args:
+            stated: Severity of the gravest rule. A remark, of low or no severity, stays one unless a repair in the bits
+                in force recovers most of a loss.
+            outcome: What the repair recovers.
+            carried: Share of the noise that what the cause names makes by the loss budget. What makes most of a loss is
+                grave, and what makes a notable part is no trifle, also where no remedy of its rules heals it alone.
+            most: The most that a repair recovers that could not be simulated; None where that is not known. What other
+                noise hides may count once that is gone, and is not grave before.
+        """
+        base = self.base
+        if outcome.gain_db is None:
+            return "medium" if stated == "high" and most is not None and not is_grave(most, base) else stated
+        if stated not in SERIOUS:
+            return "high" if self._is_hurt and is_grave(outcome.recoverable_db or 0.0, base) else stated
+        if outcome.is_negligible:
+            if not self._is_hurt or carried <= base.threshold("carried_share"):
+                return "low"
+            return stated if carried > base.threshold("grave_share") else "medium"
+        if not is_grave(outcome.gain_db, base) or outcome.proven is False:
+            return "medium"
+        return "high" if self._is_hurt else stated
+
+
+def _may_explain(suspect: Suspect, change: Change, finding: Finding) -> bool:
+    """A repair of a suspect may make such a finding of another one vanish."""
+    family = finding.rule.family
+    # Data may spoil a layer, but no layer spoils data; and no grid repairs what operators compute otherwise.
+    if family == "runtime" or (finding.rule.scope == "dataset" and not suspect.is_global):
+        return False
+    # Ranges may hide what weights do, but do not repair them.
+    return family != "weights" or bool(change.weights or change.biases)
+
+
+def _list_explained(absorbs: Mapping[str, Iterable[Finding]], cause: str) -> tuple[Explained, ...]:
+    return tuple(
+        Explained(rule=f.rule.id, name=f.rule.name, subject=f.subject, message=f.message)
+        for f in absorbs.get(cause, ())
+    )
+
+
+def _as_remark(cause: CauseReport, absorbs: Mapping[str, Iterable[Finding]]) -> CauseReport:
+    """An absorbed cause with the one whose repair takes the gravest rule of it away."""
+    lead = cause.rules[0]
+    explainer = next((name for name, found in absorbs.items() if any(each.rule.id == lead for each in found)), None)
+    return cause.model_copy(update={"severity": "low", "explained_by": explainer})
+
+
+def _severest(cause: CauseReport) -> tuple[int, bool, bool]:
+    inferred = cause.measured_gain_db is None and cause.predicted_low_db is None
+    return SEVERITIES.index(cause.severity), cause.harm != "assumed", cause.harm == "assumed" and inferred
+
+
+def _prior_db(own: Contender) -> float:
+    """What a cause counts for where nothing could be simulated: no more than the noise that no quantizer makes."""
+    prior, most = PRIOR_DB[own.cause.severity], unsimulated_gain_db(own.suspect.findings)
+    return prior if most is None else min(prior, most)
+
+
+def _as_grave(own: Contender) -> Contender:
+    """Where most layers are degraded, a cause of the whole model is as grave as one of a layer."""
+    if own.cause.severity != "medium" or not own.suspect.is_global or own.outcome.gain_db is not None:
+        return own
+    return own._replace(cause=own.cause.model_copy(update={"severity": "high"}))
+
+
+def rank_tried(causes: Iterable[CauseReport], previous: Previous) -> tuple[CauseReport, ...]:
+    """Causes whose remedy was tried without effect go behind the others, and that remedy behind their others."""
+    marked = []
+    for cause in causes:
+        failed = tuple(
+            t for t in previous.tried if t.helped is False and t.cause == cause.cause and _bears_on(t, cause)
+        )
+        ids = {tried.remedy for tried in failed}
+        remedies = tuple(sorted(cause.remedies, key=lambda remedy: remedy.id in ids))
+        marked.append(cause.model_copy(update={"remedies": remedies, "tried": failed}) if failed else cause)
+    return tuple(sorted(marked, key=lambda cause: bool(cause.tried)))
+
+
+def _bears_on(tried: Tried, cause: CauseReport) -> bool:
+    """It was tried on enough of what the cause is found on now."""
+    if tried.everywhere:
+        return True
+    done = set(tried.subjects)
+    layers = {layer.float_name or layer.quantized_name for layer in cause.layers}
+    shares = [len(done & names) / len(names) for names in (set(cause.subjects), layers) if names]
+    return max(shares, default=0.0) >= TRIED_SHARE
+
+
+def rank_executed(
+    causes: tuple[CauseReport, ...], given: Prescription | None, base: RuleBase
+) -> tuple[CauseReport, ...]:
+    """A cause that no edited copy shows as well is proven by the executed prescription that is for it alone.
+
+    A copy is what an edit can make of the quantized model; what the toolchain makes is what the user gets. Where that
+    takes most of the noise away, no other cause as severe comes before it. What quantizing again with nothing changed
+    recovers is no merit of another remedy.
+    """
+    if given is None or given.executed is None or given.grade != "executed":
+        return causes
+    repaired = {name for step in given.steps for name in step.causes}
+    trial = given.executed.credit
+    gain = trial.gain_db or 0.0
+    grave = is_grave(gain, base)
+    measured = {**gains_of(trial), "proven": trial.proven, **({"severity": "high"} if grave else {})}
+    found = [
+        cause.model_copy(update=measured)
+        if {cause.cause} == repaired and (cause.measured_gain_db is None or gain > cause.measured_gain_db)
+        else cause
+        for cause in causes
+    ]
+    leading = repaired if grave and trial.proven else set[str]()
+
+    def place(cause: CauseReport) -> tuple[int, bool, bool]:
+        # What makes the comparison itself doubtful, such as values that are no number, stays in front.
+        is_doubt = cause.severity == "high" and any(rule.startswith(_SANITY) for rule in cause.rules)
+        return SEVERITIES.index(cause.severity), not is_doubt, cause.cause not in leading
+
+    return tuple(sorted(found, key=place))
+
+
+def cause_report(
+    findings: Sequence[Finding], base: RuleBase, facts: CaseFacts, spread: Mapping[str, Targets]
+) -> CauseReport:
+    """One cause: what makes most of the noise first, and where that is not known, what is furthest beyond its limit.
+
+    ``spread`` says where remedies go that are for every place that they help, by their kind.
+    """
+    ordered = sorted(findings, key=lambda f: (SEVERITIES.index(f.rule.severity), -_loudness(f), -_excess(f)))
+    lead = ordered[0]
+    names = {layer.name: layer for layer in facts.layers}
+    layers = dict.fromkeys(finding.layer for finding in ordered if finding.layer)
+    remedies, withheld = advise(ordered, base, facts, spread)
+    feeders = dict.fromkeys(f for name in layers if name in names for f in names[name].group if f not in layers)
+    return CauseReport(
+        cause=lead.rule.cause,
+        name=lead.rule.name,
+        rules=tuple(dict.fromkeys(f.rule.id for f in ordered)),
+        severity=lead.rule.severity,
+        doubt=next((f.rule.doubt for f in ordered if f.rule.doubt), None),
+        confidence=max(f.rule.confidence for f in ordered),
+        subjects=tuple(dict.fromkeys(f.subject for f in ordered)),
+        layers=tuple(_layer_name(name, names) for name in layers),
+        feeders=tuple(_layer_name(name, names) for name in feeders),
+        message=lead.message,
+        evidence=tuple(e for finding in ordered for e in _told_once(finding.evidence)),
+        remedies=remedies,
+        withheld=withheld,
+        manual=f"manual/{lead.rule.id}",
+    )
+
+
+def _layer_name(name: str, layers: Mapping[str | None, LayerFacts]) -> LayerName:
+    if name not in layers:
+        return LayerName(float_name=name, quantized_name=None)
+    return LayerName(float_name=layers[name].float_name, quantized_name=layers[name].quantized_name)
+
+
+def _loudness(finding: Finding) -> float:
+    """Share of the noise that the loss budget finds where the finding is; 0 where it found none that matters."""
+    share = sum(source.share or 0.0 for source in _sources_of(finding))
+    return share if share >= MATTERS else 0.0
+
+
+def _sources_of(finding: Finding) -> tuple[SourceFacts, ...]:
+    """What the finding is about: values, or what is stored in a layer."""
+    match finding.view:
+        case TensorFacts() as view:
+            return (view.source,)
+        case OperandFacts() as view:
+            return (view.joint_source,)
+        case LayerFacts() as view if finding.rule.family == "weights":
+            return view.weight_source, view.bias_source
+        case LayerFacts() as view if finding.rule.family == "precision":
+            return view.weight_source, view.output.source
+        case LayerFacts() as view:
+            return (view.output.source,)
+    return ()
+
+
+def _excess(finding: Finding) -> float:
+    """How far the finding's worst numeric fact lies beyond its threshold, in thresholds: orders subjects."""
+    return max(
+        (
+            abs(e.value - e.threshold) / (abs(e.threshold) or 1.0)
+            for e in finding.evidence
+            if e.comparison in ("gt", "ge", "lt", "le") and is_number(e.value) and is_number(e.threshold)
+        ),
+        default=0.0,
+    )
+
+
+def _told_once(evidence: Sequence[Evidence]) -> list[Evidence]:
+    """Measurements; several ways to the same verdict may rest on one and the same."""
+    told: list[Evidence] = []
+    for own in evidence:
+        # A measurement, not a selector: neither "is measured" nor the subject's own name.
+        if own.comparison != "known" and own.value != own.subject and own not in told:
+            told.append(own)
+    return told
