@@ -144,24 +144,24 @@ def _make_folder(folder: Path) -> list[Path]:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """No other run works in the folder; the lock of one that was killed is gone with it."""
+    """No other run works in the folder; the lock of one that was killed is gone with it. Windows has no such lock."""
     if sys.platform == "win32":
         yield
-        return
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
-        with suppress(OSError):  # a file system without locks
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise OutputError(
-                    "another run works on the same output",
-                    where=str(folder),
-                    help="wait for it, or name another output",
-                ) from error
-        yield
-    finally:
-        os.close(handle)
+    else:
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            with suppress(OSError):  # a file system without locks
+                try:
+                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError as error:
+                    raise OutputError(
+                        "another run works on the same output",
+                        where=str(folder),
+                        help="wait for it, or name another output",
+                    ) from error
+            yield
+        finally:
+            os.close(handle)
 
 
 def _require_own(folder: Path) -> None:

@@ -216,7 +216,7 @@ def test_a_set_that_was_not_measured_says_so(opened: Callable[..., Any], one_set
         text = page.locator(f'[data-graph="{graph}"]').inner_text()
         assert ("not measured on the validation set" in text) == graph.endswith("validation")
     birth = page.locator('[data-graph="birth"]')
-    assert "measured on float inputs" in birth.inner_text()
+    assert "measured on deployed inputs" in birth.inner_text()
 
 
 @pytest.mark.nightly

@@ -6,6 +6,7 @@ import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from threading import current_thread, main_thread
 from typing import Any
 
 import numpy as np
@@ -188,11 +189,14 @@ def test_a_limit_of_the_user_is_kept(simple: Scene):
 
 
 def test_another_version_of_a_worker_is_named(simple: Scene, monkeypatch: pytest.MonkeyPatch):
-    other = {**describe_worker(), "onnxruntime": "1.0"}
+    own = describe_worker()
+    other = {**own, "onnxruntime": "1.0"}
     answer = run_errand("carry_out", other)
     assert answer.where[0].startswith("this process  onnxruntime ")
     # As if a worker had joined after all others were asked.
-    monkeypatch.setattr("quantmedic.cluster.units.describe_worker", lambda: other)
+    monkeypatch.setattr(
+        "quantmedic.cluster.units.describe_worker", lambda: other if current_thread() is main_thread() else own
+    )
     with cluster_of(1) as client, pytest.raises(QuantmedicError, match="other figures than this machine") as caught:
         simple.collect("first", cluster=client)
     assert "onnxruntime" in caught.value.where[0]
