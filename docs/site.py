@@ -21,7 +21,7 @@ from docs.tutorial import run_tutorial
 from docs.versions import versions_in, write_versions
 from docs.written import written_pages
 from quantmedic.api.rulebase import load_manuals, load_rulebase
-from quantmedic.version import VERSION
+from quantmedic.engine.version import VERSION
 
 HERE = Path(__file__).parent
 SUMMARY = "quantmedic finds out why a quantized network lost accuracy, proves it, and says what to change."

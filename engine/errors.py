@@ -1,6 +1,7 @@
 """The one error that users see: what is wrong, where, and what to do next."""
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from quantmedic.engine.text import inert_line
 
@@ -30,6 +31,10 @@ class QuantmedicError(Exception):
             lines += f"help: {self.help}".split("\n")
         text = "\n".join(map(inert_line, lines))
         return self.translate(text) if self.translate is not None else text
+
+    def without_folder(self, path: Path) -> str:
+        """What is wrong and where in one line for a report, which names no folders: the file goes by its name."""
+        return "; ".join([self.message, *(line.replace(str(path), path.name) for line in self.where)])
 
 
 def failure_in_words(error: Exception) -> str:

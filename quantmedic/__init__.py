@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from quantmedic.api.search import search, write_search
     from quantmedic.api.static import collect_static
     from quantmedic.collectors.data.preprocessing import Preprocessing
-    from quantmedic.version import VERSION as __version__
+    from quantmedic.engine.version import VERSION as __version__
 
 switch_off_onnxruntime()
 
@@ -94,7 +94,7 @@ _SUCCESSORS = {
 def __getattr__(name: str) -> object:
     """Import the API on first use: ``import quantmedic`` stays cheap, and leaves Ctrl-C no time for a traceback."""
     if name == "__version__":
-        return import_module("quantmedic.version").VERSION
+        return import_module("quantmedic.engine.version").VERSION
     if name not in _HOMES:
         instead = f": use {_SUCCESSORS[name]}" if name in _SUCCESSORS else ""
         raise AttributeError(f"module 'quantmedic' has no attribute {name!r}{instead}")

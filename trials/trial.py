@@ -15,6 +15,7 @@ from quantmedic.collectors.data.datasets import open_dataset
 from quantmedic.collectors.data.progress import Progress
 from quantmedic.collectors.data.rows import row_of
 from quantmedic.collectors.measure.collect_pair import collect
+from quantmedic.collectors.measure.measurement import Measurement
 from quantmedic.collectors.measure.models import Edited, FloatReader, Models
 from quantmedic.collectors.measure.simulation import batch_size_of
 from quantmedic.collectors.pair.tensor_pairs import Pair
@@ -255,8 +256,7 @@ class Trials:
 
         dataset = open_dataset(repaired_inputs, self._subject.copies.input_specs, role="representative")
         options = replace(self._options, samples=self._wanted)
-        version = self.case.record.quantmedic_version
-        case = collect(self._subject.copies, {"representative": dataset}, options=options, version=version)
+        case = collect(Measurement(self._subject.copies, {"representative": dataset}, options))
         return Repair.recalibrate(f"{REPAIRED_DATA}:{cause}", REPAIRED_DATA, case, derive(case, self._base), data.words)
 
     def fewest_in_float(self) -> Repair | None:

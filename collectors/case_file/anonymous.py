@@ -1,8 +1,8 @@
 """A case that can be given away: no name, path, text or picture of its owner is left, and the statistics stay.
 
 Names become keyed hashes. The key is the checksum of the float model: two cases of one float model hash alike, and
-nobody who lacks that file can try out names. Every text that is listed nowhere below counts as a name: what is added to
-a case tomorrow is hidden, too.
+nobody who lacks that file can try out names. Fields say what their texts are (``Shown``); every other text counts as a
+name: what is added to a case tomorrow is hidden, too.
 """
 
 import hashlib
@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel
 
+from quantmedic.engine.case.fact_base import Shown
 from quantmedic.engine.case.records import Case, CaseRecord
 from quantmedic.engine.case.statistics import BUCKETS, LEVELS, SampleTable, SetStatistics, slots_of
 from quantmedic.engine.case.thumbnails import Thumbnails
@@ -64,75 +65,6 @@ _COMPARED = re.compile(
 LEFT_OUT = "left out of this case"
 
 
-def _fields_of_records(texts: Mapping[str, str]) -> Mapping[str, frozenset[str]]:
-    """Names of fields by record, each record's written as one text."""
-    return {record: _names(fields) for record, fields in texts.items()}
-
-
-#: Texts that tools and formats define, by record; each stays where its words are public.
-WORDS: Mapping[str, frozenset[str]] = _fields_of_records(
-    {
-        "CaseRecord": "quantmedic_version metric",
-        "ModelFacts": "framework format toolchain float_ends quantized_types runtime kernels_avoided_by",
-        "KernelFacts": "op_type",
-        "DeviceFacts": "runtime processor",
-        "SearchFacts": "toolchain",
-        "FailureFacts": "toolchain kind",
-        "FloatFacts": "format",
-        "CheckpointFacts": "kv_cache",
-        "SettingsFacts": "activation_error_method weights_error_method distance_weighting toolchain calibration_method "
-        "float_types input_order_runtime input_order_train norm_type chosen_method",
-        "MetricFacts": "name",
-        "MetricTrial": "name",
-        "TensorRecord": "producer consumers",
-        "QuantizerFacts": "code_type",
-        "GateStep": "op_type",
-        "RecordedFacts": "method",
-        "OperatorRecord": "op_type executed_as",
-        "FloatOperatorRecord": "op_type",
-        "WeightFacts": "format dead_group worst_group better_reading",
-        "FusionFacts": "activation also_read_by",
-        "ReportedFacts": "device dtype",
-        "Recording": "runtime processor",
-        "TrialRecord": "kind",
-        "ExecutionRecord": "toolchain version",
-        "ImportRecord": "format toolchain",
-    }
-)
-#: Mappings whose keys are such texts.
-WORD_KEYS = {("ModelFacts", "float_nodes"), ("CaseRecord", "compared")}
-#: Names of changes, in texts or as keys of a mapping.
-KEYS: Mapping[str, frozenset[str]] = _fields_of_records(
-    {
-        "SimulationRecord": "runs",
-        "PieceRecord": "heals",
-        "ChangesRecord": "heals",
-        "FamilyRecord": "heals",
-        "ProofRecord": "chain",
-        "TrialRecord": "key after",
-        "ExecutionRecord": "choices",
-    }
-)
-#: Texts that are public as a whole, or a name.
-PHRASES = {("ExecutionRecord", "titles")}
-#: Prose, code and lines of logs, which may quote anything.
-PROSE: Mapping[str, frozenset[str]] = _fields_of_records(
-    {
-        "SearchFacts": "target line",
-        "FailureFacts": "subject line lines data_problem",
-        "FloatFacts": "problem shape_error inputs",
-        "CheckpointFacts": "config_differences declared_groups declared_cache untied",
-        "OverrideFacts": "reasons",
-        "SettingsFacts": "inert_options unknown_keys",
-        "ReportedFacts": "own_metrics",
-        "TrialRecord": "detail failed unedited",
-        "ProofRecord": "unexecuted",
-        "ExecutionRecord": "code reads",
-        "ImportRecord": "tells lacks unknown",
-        "TextFacts": "beginning",
-        "LanguageFacts": "activations cache not_simulated",
-    }
-)
 #: Options of a run that stay: numbers, choices and words.
 RUN_OPTIONS = _names(
     "samples batch_size mode step_error seed preprocessing device metric_by_default metric_options metric_reading "
@@ -273,10 +205,11 @@ class Hiding:
             value = getattr(record, name)
             if value is None or isinstance(value, bool | int | float):
                 continue
-            changes[name] = self._field(kind, name, value, _literal_texts(about.annotation))
+            shown = next((each for each in about.metadata if isinstance(each, Shown)), None)
+            changes[name] = self._field(kind, name, value, shown, _literal_texts(about.annotation))
         return record.model_copy(update=changes)
 
-    def _field(self, kind: str, name: str, value: object, choices: AbstractSet[str]) -> object:
+    def _field(self, kind: str, name: str, value: object, shown: Shown | None, choices: AbstractSet[str]) -> object:
         match kind, name:
             case "CaseRecord", "run" | "notices":
                 return value
@@ -286,15 +219,18 @@ class Hiding:
                 return self._attributes(value)
             case "ModelFacts", "toolchain_marks" if isinstance(value, Sequence):
                 return tuple(self._mark(each) for each in value)
-        if name in PROSE.get(kind, ()):
-            return LEFT_OUT if isinstance(value, str) else tuple(LEFT_OUT for _ in _items(value))
-        if name in WORDS.get(kind, ()):
-            return self._value(value, self._word, self._word, choices)
-        if name in KEYS.get(kind, ()):
-            return self._value(value, self._key, self._key, choices)
-        if (kind, name) in PHRASES:
-            return self._value(value, self._phrase, self._phrase, choices)
-        return self._value(value, self.name, self._word if (kind, name) in WORD_KEYS else self.name, choices)
+        match shown:
+            case Shown.PROSE:
+                return LEFT_OUT if isinstance(value, str) else tuple(LEFT_OUT for _ in _items(value))
+            case Shown.WORDS:
+                return self._value(value, self._word, self._word, choices)
+            case Shown.WORD_KEYS:
+                return self._value(value, self.name, self._word, choices)
+            case Shown.KEY:
+                return self._value(value, self._key, self._key, choices)
+            case Shown.PHRASE:
+                return self._value(value, self._phrase, self._phrase, choices)
+        return self._value(value, self.name, self.name, choices)
 
     def _value(self, value: object, text: Replace, key: Replace, choices: AbstractSet[str]) -> object:
         """A value with its texts replaced; one of the choices of a field stays."""

@@ -30,17 +30,18 @@ class InputSpec:
 
     def is_constant(self, shape: Sequence[int]) -> bool:
         """An array of this shape lacks the sample axis of an input that has none itself: it is that of every sample."""
-        return (self.whole or len(self.shape) == 1) and _agree(shape, self.shape[1:])
+        return (self.whole or len(self.shape) == 1) and shapes_agree(shape, self.shape[1:])
 
     def as_stored(self, shape: Sequence[int]) -> "InputSpec":
         """The input as the data show it: taken whole where they have one axis more, and the others fit."""
-        if self.shape[:1] == (None,) or not _agree(shape[1:], self.shape):
+        if self.shape[:1] == (None,) or not shapes_agree(shape[1:], self.shape):
             return self
         return replace(self, shape=(1, *self.shape), whole=True)
 
 
-def _agree(shape: Sequence[int], wanted: Sequence[int | None]) -> bool:
-    return len(shape) == len(wanted) and all(want in (None, have) for have, want in zip(shape, wanted, strict=True))
+def shapes_agree(a: Sequence[int | None], b: Sequence[int | None]) -> bool:
+    """Two shapes may be equal, for all that is known of both: None is a side that is open."""
+    return len(a) == len(b) and all(None in (x, y) or x == y for x, y in zip(a, b, strict=True))
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,7 @@ class Input:
 
     def _fits(self, shape: Sequence[int]) -> bool:
         """Whether all axes but the first agree."""
-        return len(shape) == len(self.spec.shape) and _agree(shape[1:], self.spec.shape[1:])
+        return len(shape) == len(self.spec.shape) and shapes_agree(shape[1:], self.spec.shape[1:])
 
     def _permutation(self, shape: Sequence[int]) -> tuple[int, ...] | None:
         """How to transpose stored arrays; ``None`` for not at all."""

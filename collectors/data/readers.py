@@ -41,15 +41,21 @@ class RewindableReader:
         Raises:
             DataError: The reader gives none at all.
         """
-        if self._rewind is not None:
-            return self._next_of_rewound()
-        if self._place == len(self._feeds) and self._reader is not None:
-            self._read_one(self._reader)
-        if self._place == len(self._feeds):
+        feed = self._read_one()
+        if feed is None and not self._place and self._rewind is not None:  # it was read to its end before
             self.rewind()
-            return None
-        self._place += 1
-        return self._feeds[self._place - 1]
+            feed = self._read_one()
+        if feed is None and not self._place:
+            raise DataError(
+                "the calibration data reader gives no feeds",
+                where=type(self._reader).__name__,
+                help="make a new one: a reader that was read to its end gives nothing more",
+            )
+        if feed is None:
+            self.rewind()
+        else:
+            self._place += 1
+        return feed
 
     def rewind(self) -> None:
         """Begin anew."""
@@ -63,34 +69,15 @@ class RewindableReader:
         while (feed := self.get_next()) is not None:
             yield feed
 
-    def _next_of_rewound(self) -> Feed | None:
-        """Nothing is kept: the reader rewinds by itself; one that was read to its end is rewound first."""
-        assert self._reader is not None
-        feed = self._reader.get_next()
-        if feed is None and not self._place:
-            self.rewind()
-            feed = self._reader.get_next()
-            if feed is None:
-                raise _no_feeds(self._reader)
-        if feed is None:
-            self.rewind()
+    def _read_one(self) -> Feed | None:
+        """The feed at this place, which is kept where the reader cannot rewind."""
+        if self._place < len(self._feeds):
+            return self._feeds[self._place]
+        if self._reader is None:
             return None
-        self._place += 1
-        return feed
-
-    def _read_one(self, reader: Reader) -> None:
-        feed = reader.get_next()
-        if feed is not None:
+        feed = self._reader.get_next()
+        if self._rewind is None and feed is not None:
             self._feeds.append(feed)
-            return
-        self._reader = None
-        if not self._feeds:
-            raise _no_feeds(reader)
-
-
-def _no_feeds(reader: Reader) -> DataError:
-    return DataError(
-        "the calibration data reader gives no feeds",
-        where=type(reader).__name__,
-        help="make a new one: a reader that was read to its end gives nothing more",
-    )
+        elif self._rewind is None and self._feeds:
+            self._reader = None  # read to its end, and needed no more
+        return feed

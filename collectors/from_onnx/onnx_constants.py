@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from onnx import numpy_helper
 
 from quantmedic.collectors.from_onnx.onnx_graph import attributes_of
-from quantmedic.collectors.pair.axes import reshaped_axis
+from quantmedic.collectors.pair.channels import reshaped_axis
 from quantmedic.collectors.pair.constants import Constant
 from quantmedic.collectors.pair.graph import Attributes
 from quantmedic.collectors.pair.quantizer import Quantizer

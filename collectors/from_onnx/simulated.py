@@ -31,7 +31,7 @@ from quantmedic.collectors.from_onnx.steps import rename_inputs
 from quantmedic.collectors.pair.deployed_grids import deployed_grids
 from quantmedic.collectors.pair.feed import feed_of
 from quantmedic.collectors.pair.graph import Operator
-from quantmedic.collectors.pair.originals import other_operands, weight_of
+from quantmedic.collectors.pair.originals import OperatorPair
 from quantmedic.collectors.pair.weight_forms import forms_of
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import ModelError
@@ -181,10 +181,8 @@ class _Builder:
 
     def open_weights(self, op: Operator) -> Layer | None:
         """Turn weights and bias of an operator's twin into inputs; None where nothing is known of them."""
-        float_graph, quantized = self._models.float_graph, self._models.quantized
-        twin = self._models.match.operators.get(op.index)
-        forms = forms_of(op, quantized, twin, float_graph)
-        own = weight_of(twin, float_graph) if twin is not None else None
+        float_graph, pair = self._models.float_graph, OperatorPair.of(op, self._models)
+        twin, forms, own = pair.twin, forms_of(pair), pair.twin_weight
         if forms is None or twin is None or own is None or own.values is None:
             return None
         node = self._nodes[twin.node.outputs[0]]
@@ -219,12 +217,11 @@ class _Builder:
 
     def open_operands(self, op: Operator) -> Iterator[Operand]:
         """Turn other constants that are held as codes into inputs of the operator's twin."""
-        float_graph, quantized = self._models.float_graph, self._models.quantized
-        twin = self._models.match.operators.get(op.index)
-        if twin is None:
+        float_graph, pair = self._models.float_graph, OperatorPair.of(op, self._models)
+        if pair.twin is None:
             return
-        node = self._nodes[twin.node.outputs[0]]
-        for operand in other_operands(op, quantized, twin, float_graph):
+        node = self._nodes[pair.twin.node.outputs[0]]
+        for operand in pair.other_operands():
             slots = [k for k, slot in enumerate(node.input) if slot and float_graph.root(slot) == operand.float_name]
             if not slots:
                 continue

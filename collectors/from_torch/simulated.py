@@ -12,7 +12,7 @@ from quantmedic.collectors.from_torch.torch_graph import Place
 from quantmedic.collectors.from_torch.torch_pair import TorchPair, arrays_of
 from quantmedic.collectors.pair.deployed_grids import deployed_grids
 from quantmedic.collectors.pair.graph import Operator
-from quantmedic.collectors.pair.originals import bias_of, weight_of
+from quantmedic.collectors.pair.originals import OperatorPair, bias_of, weight_of
 from quantmedic.collectors.pair.weight_forms import WeightForms, forms_of
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.formulas.change import Change, WeightForm
@@ -114,9 +114,8 @@ class TorchSimulated:
     def _layer(self, op: Operator) -> _Layer | None:
         models = self._models
         twin = models.match.operators.get(op.index)
-        forms = forms_of(op, models.quantized, twin, self._graph)
-        own = weight_of(twin, self._graph) if twin is not None else None
-        if forms is None or own is None or twin is None:
+        forms = forms_of(OperatorPair(op, models.quantized, twin, self._graph))
+        if forms is None or twin is None:
             return None
         collapsed = models.collapsed.get(op.index)
         base = collapsed.operator if collapsed is not None else twin

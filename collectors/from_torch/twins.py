@@ -16,7 +16,7 @@ from quantmedic.collectors.from_torch.torch_graph import TorchGraph
 from quantmedic.collectors.from_torch.torch_pair import Collapsed, TorchPair
 from quantmedic.collectors.pair.constants import Constant
 from quantmedic.collectors.pair.graph import FOLDABLE, Graph, Operator
-from quantmedic.collectors.pair.originals import original_of
+from quantmedic.collectors.pair.originals import OperatorPair
 
 Array = NDArray[np.generic]
 Float32 = NDArray[np.float32]
@@ -87,7 +87,7 @@ def _fold_branch(root: str, twin: str, models: TorchPair) -> None:
     base = models.match.operators.get(op.index)
     if base is None or op.op_type != "Conv" or addition.op_type != "Add" or base.inputs[0] not in addition.inputs:
         return
-    original = original_of(op, models.quantized, base, graph)
+    original = OperatorPair(op, models.quantized, base, graph).original
     identity = None if original.weight is None else _identity_weights(original.weight)
     if original.weight is None or identity is None:
         return

@@ -6,15 +6,7 @@ from numpy.typing import NDArray
 from quantmedic.collectors.measure.weight_facts import rounding_facts
 from quantmedic.collectors.pair.constants import Constant
 from quantmedic.collectors.pair.graph import Graph, Operator
-from quantmedic.collectors.pair.originals import (
-    Operand,
-    Original,
-    bias_of,
-    original_of,
-    other_operands,
-    output_axis,
-    weight_of,
-)
+from quantmedic.collectors.pair.originals import Operand, OperatorPair, Original, output_axis
 from quantmedic.collectors.pair.weight_grids import DEAD, rows_along
 from quantmedic.engine.case.facts import BiasFacts, ConstantFacts, ErrorFacts
 
@@ -29,32 +21,30 @@ _BIAS_BITS = 32
 Values = NDArray[np.float32]
 
 
-def bias_facts(op: Operator, graph: Graph, twin: Operator | None, float_graph: Graph) -> BiasFacts:
+def bias_facts(pair: OperatorPair) -> BiasFacts:
     """Facts of an operator's bias; empty where it has none or its grid is unknown."""
-    stored, weight = bias_of(op, graph), weight_of(op, graph)
+    op, stored, weight = pair.op, pair.bias, pair.weight
     if stored is None or weight is None:
         return BiasFacts()
-    original = original_of(op, graph, twin, float_graph)
-    twin_values = original.bias
+    twin_values = pair.original.bias
     comparable = twin_values is not None and stored.values is not None and twin_values.shape == stored.values.shape
     floats = twin_values if comparable else stored.values
     if floats is None:
         return BiasFacts()
-    twin_bias = bias_of(twin, float_graph) if twin is not None else None
     rounding, off = ErrorFacts(), None
     if comparable and stored.values is not None:
         off = float(np.abs(stored.values.astype(np.float64) - floats).max(initial=0.0))
         if stored.quantizer is not None:
             rounding = rounding_facts(floats, stored.values, None, None)
     plain = BiasFacts(
-        name=twin_bias.name if twin_bias is not None else stored.name,
+        name=pair.twin_bias.name if pair.twin_bias is not None else stored.name,
         rms=float(np.sqrt(np.mean(np.square(floats, dtype=np.float64)))) if floats.size else None,
         absmax=float(np.abs(floats).max()) if floats.size else None,
         bits=0 if stored.quantizer is None else stored.quantizer.bits,
         max_error=off,
         rounding=rounding,
     )
-    step = _bias_step(op, graph, weight, stored)
+    step = _bias_step(op, pair.graph, weight, stored)
     if step is None:
         return plain
     with np.errstate(divide="ignore"):
@@ -78,9 +68,9 @@ def bias_facts(op: Operator, graph: Graph, twin: Operator | None, float_graph: G
         "max_error_steps": _largest_error_steps(floats, stored, step) if comparable else None,
         "cut_bits": cut,
         "overflowing_channels": int(beyond.sum()) if is_kept else 0,
-        "overflowing_dead_channels": _overflowing_dead_channels(op, over, original) if is_kept else 0,
+        "overflowing_dead_channels": _overflowing_dead_channels(op, over, pair.original) if is_kept else 0,
     }
-    return plain.model_copy(update=found | _scale_facts(op, graph, weight, stored))
+    return plain.model_copy(update=found | _scale_facts(op, pair.graph, weight, stored))
 
 
 def _scale_facts(op: Operator, graph: Graph, weight: Constant, bias: Constant) -> dict[str, float]:
@@ -123,9 +113,9 @@ def _product_scale(op: Operator, graph: Graph, weight: Constant) -> NDArray[np.f
     return np.asarray(float(activation.scale) * np.asarray(grid.scale, np.float64)).ravel()
 
 
-def constant_facts(op: Operator, graph: Graph, twin: Operator | None, float_graph: Graph) -> ConstantFacts:
+def constant_facts(pair: OperatorPair) -> ConstantFacts:
     """Facts of the operator's other constant that is furthest off; empty where it has none that can be compared."""
-    found = [_facts_of_operand(operand) for operand in other_operands(op, graph, twin, float_graph)]
+    found = [_facts_of_operand(operand) for operand in pair.other_operands()]
     return max(found, key=lambda f: (f.misplaced_steps or 0.0, f.max_error_steps or 0.0), default=ConstantFacts())
 
 

@@ -16,16 +16,14 @@ from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch, Part
 from quantmedic.collectors.data.datasets import Dataset
-from quantmedic.collectors.data.progress import Progress, no_progress
-from quantmedic.collectors.measure.extras import Extras
 from quantmedic.collectors.measure.lanes import Abandoned, Lane, Until, side_by_side
+from quantmedic.collectors.measure.measurement import Measurement
 from quantmedic.collectors.measure.models import Models
 from quantmedic.collectors.measure.observer import Observer
-from quantmedic.collectors.measure.options import Options
 from quantmedic.collectors.measure.plan import Plan
 from quantmedic.collectors.measure.record import record_models
 from quantmedic.collectors.measure.slices import SetSums, Slicing, read_slices
-from quantmedic.collectors.measure.stages import STAGE_SAMPLES, compare_stages
+from quantmedic.collectors.measure.stages import compare_stages
 from quantmedic.collectors.metrics.metric import Metric
 from quantmedic.collectors.native.runs import meanwhile
 from quantmedic.collectors.pair.graph import Graph, TensorSpec
@@ -72,31 +70,19 @@ class Interrupted(KeyboardInterrupt):
 
 
 def collect(
-    models: Models,
-    datasets: Mapping[Role, Dataset],
+    measurement: Measurement,
     *,
-    options: Options,
-    version: str,
-    metric: Metric | None = None,
-    progress: Progress = no_progress,
     resume: Case | None = None,
     checkpoint: Callable[[Case], None] = lambda case: None,
-    extras: Extras | None = None,
     elsewhere: Elsewhere | None = None,
 ) -> Case:
     """Run both models over the data sets and return everything measured.
 
     Args:
-        models: What ``open_models`` returned.
-        datasets: At least one of the two roles.
-        options: How to collect.
-        version: Version of quantmedic, for the record.
-        metric: Task metric for labelled sets; without one, labels are not used.
-        progress: Called with a stage, the samples done and their number where known.
+        measurement: Models, data and options.
         resume: An unfinished case of the same models, data and options: goes on behind its last sample.
         checkpoint: Called every half minute with what is measured so far; on Ctrl-C too, then ``Interrupted`` is
             raised.
-        extras: What the user gave beside models and data.
         elsewhere: Measures slices on other machines; on Ctrl-C less than all of them.
 
     Raises:
@@ -104,7 +90,7 @@ def collect(
         ModelError: A model fails on the data.
         CaseError: The case to resume was measured with other models, data or options.
     """
-    run = Run(models, datasets, options, version, metric, extras or Extras(), progress)
+    run = Run(measurement)
     known = resume if elsewhere is None else elsewhere(run.slicings, resume)
     if known is not None:
         run.go_on(known)
@@ -170,23 +156,14 @@ class _Item(NamedTuple):
 class Run:
     """One collection: what has been read, at first no more than one batch, and the accumulators that it went to."""
 
-    def __init__(
-        self,
-        models: Models,
-        datasets: Mapping[Role, Dataset],
-        options: Options,
-        version: str,
-        metric: Metric | None,
-        extras: Extras,
-        progress: Progress = no_progress,
-    ) -> None:
-        """Look at the first batch; the arguments are those of ``collect``."""
-        self._extras = extras
-        self._models = models
-        self._version, self._metric, self._progress = version, metric, progress
+    def __init__(self, measurement: Measurement) -> None:
+        """Look at the first batch."""
+        self._measurement = measurement
+        models, options, metric = measurement.models, measurement.options, measurement.metric
+        self._models, self._metric = models, metric
         # Two samples, since a single one may lose its axis by squeezing, and what has no axis is not compared.
         size = options.batch_size or batch_size_for(models)
-        first = next(next(iter(datasets.values())).batches(size or 2, limit=options.samples))
+        first = next(next(iter(measurement.datasets.values())).batches(size or 2, limit=options.samples))
         self._observer = Observer(models, first, options, classes=_are_classes(models.float_graph, metric))
         self._size = size or batch_size_after(first, self._observer.plan)
         self._passing = options.batch_size or passing_size(models, self._observer.plan, self._size)
@@ -198,7 +175,7 @@ class Run:
         self._notices: list[str] = []
         #: The part that is read, and the samples that were added before it.
         self._part: tuple[_ReadSet, int, int] | None = None
-        self._sets = {role: self._begin_set(dataset) for role, dataset in datasets.items()}
+        self._sets = {role: self._begin_set(dataset) for role, dataset in measurement.datasets.items()}
 
     def _begin_set(self, dataset: Dataset) -> _ReadSet:
         """A set is divided by its samples, or, where only some are measured, into its parts."""
@@ -324,25 +301,14 @@ class Run:
 
     def _compare_stages(self) -> None:
         """Run the stage models on the first samples of the validation set, unless an earlier run did."""
-        own, stages = self._sets.get("validation") or self._sets["representative"], self._extras.stages
+        own, stages = self._sets.get("validation") or self._sets["representative"], self._measurement.extras.stages
         if not stages:
             return
         into, dataset = own.sums.settle(), own.dataset
         if into.knows("stage.0.0"):
             return
-        total = dataset.reads(self._options.samples)
-        found = compare_stages(
-            stages,
-            dataset,
-            self._observer.outputs,
-            names=self._models.float_graph.outputs,
-            batch_size=self._size,
-            limit=self._options.samples,
-            threads=self._options.threads,
-            metric=self._metric if dataset.labelled else None,
-            progress=lambda done: self._progress("stages", done, min(total or STAGE_SAMPLES, STAGE_SAMPLES)),
-        )
-        into.compare(found)
+        metric, progress = self._metric if dataset.labelled else None, self._measurement.progress
+        into.compare(compare_stages(stages, dataset, self._observer.outputs, self._options, metric, progress))
 
     def count_seen(self) -> None:
         """Note how much of the part at hand was added; again behind an interrupt, which may have come in between."""
@@ -371,7 +337,7 @@ class Run:
                     for item in items:
                         done += item.batch.samples
                         sums.close_before(item.number)
-                        self._progress(role, done, total)
+                        self._measurement.progress(role, done, total)
             finally:
                 self.count_seen()
             if more.exhausted:
@@ -380,7 +346,7 @@ class Run:
 
     def _items_of_part(self, role: Role, index: int) -> Iterator["_Item"]:
         """What is left of a part."""
-        references = self._extras.references if role == "validation" else {}
+        references = self._measurement.extras.references if role == "validation" else {}
         own = self._sets[role]
         done = sum(own.seen) + own.slicing.first * (own.slicing.size or 0)
         for number, batch in self._numbered_batches(own, index):
@@ -426,11 +392,10 @@ class Run:
                     kernels,
                     spatial=self._observer.spatial,
                     how=options.run,
-                    version=self._version,
                     metric=self._metric,
                     facts=self._observer.facts,
                 )
-            self._record = self._extras.added_to(record)
+            self._record = self._measurement.extras.added_to(record)
         begun = {role: own.sums.sums() for role, own in self._sets.items() if own.sums.samples}
         if complete and not self.is_whole:
             self._fill_weight_errors(one.statistics for sums in begun.values() for one in sums)
@@ -455,9 +420,8 @@ class Run:
 
     def _fill_weight_errors(self, statistics: Iterable[SetStatistics]) -> None:
         assert self._record is not None
-        models = self._models
         for into in statistics:
-            fill_weight_errors(into, self._record, models.quantized, models.match.operators, models.float_graph)
+            fill_weight_errors(into, self._record, self._models)
 
     def _unread(self, begun: Collection[Role]) -> list[str]:
         slicings = self.slicings.items()

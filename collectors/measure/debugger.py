@@ -14,15 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch
-from quantmedic.collectors.data.datasets import Dataset
 from quantmedic.collectors.data.functions import failing_as, import_function
-from quantmedic.collectors.data.progress import Progress, no_progress
+from quantmedic.collectors.measure.measurement import Measurement
 from quantmedic.collectors.measure.models import Models
 from quantmedic.collectors.measure.plan import fixed_grid, settle, tap_values
 from quantmedic.collectors.pair.quantizer import Quantizer
 from quantmedic.collectors.pair.tensor_pairs import Pair
+from quantmedic.engine.case.facts import Role
 from quantmedic.engine.contract.searches import COMPUTED, LEADING, METRICS, TRAILING, DebuggerLayer, DebuggerRecord
 from quantmedic.engine.errors import DataError, ModelError
+from quantmedic.engine.version import VERSION
 
 Array = NDArray[np.generic]
 Float32 = NDArray[np.float32]
@@ -158,18 +159,8 @@ def _first_channel(grid: Quantizer) -> tuple[np.float32, np.int32]:
     return np.float32(grid.scale.flat[0]), np.int32(grid.zero_point.flat[0])
 
 
-def debug(
-    models: Models,
-    dataset: Dataset,
-    metrics: UserMetrics,
-    *,
-    samples: int | None,
-    threads: int,
-    suspect_steps: float,
-    version: str,
-    progress: Progress = no_progress,
-) -> DebuggerRecord:
-    """Run both models sample by sample; memory does not depend on their number.
+def debug(measurement: Measurement, role: Role, metrics: UserMetrics, suspect_steps: float) -> DebuggerRecord:
+    """Run both models sample by sample over one data set; memory does not depend on their number.
 
     A model with a fixed batch axis is run batch by batch, and each batch counts as one sample.
 
@@ -177,9 +168,10 @@ def debug(
         DataError: The data do not fit, or a function of the user fails.
         ModelError: A model fails on the data, its operators cannot be run by themselves, or none is quantized.
     """
+    models, dataset, samples = measurement.models, measurement.datasets[role], measurement.options.samples
     total = dataset.reads(samples)
     first = next(dataset.batches(1, limit=samples))
-    table = _Table(models, first, threads)
+    table = _Table(models, first, measurement.options.threads)
     if not table.rows:
         raise ModelError(
             "no quantized tensor has a float operator to compare with",
@@ -196,9 +188,9 @@ def debug(
             outputs[metric.name][0] += value
             outputs[metric.name][1] += 1
         done += batch.samples
-        progress("debugger", done, total)
+        measurement.progress("debugger", done, total)
     return DebuggerRecord(
-        quantmedic_version=version,
+        quantmedic_version=VERSION,
         framework=models.framework,
         float_model=models.float_graph.path.name,
         quantized_model=models.quantized.path.name,

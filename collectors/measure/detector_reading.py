@@ -15,11 +15,9 @@ from quantmedic.collectors.measure.models import Models
 from quantmedic.collectors.measure.plan import shapes_of_samples
 from quantmedic.collectors.measure.reading_trials import Sample, Sides, Trial, Unread
 from quantmedic.collectors.metrics.box_labels import (
-    LabelLayout,
     count_flat_boxes,
     label_layout,
     labelled_boxes,
-    layout_named,
     may_be_boxes,
     no_boxes_error,
     shape_of_batch,
@@ -31,14 +29,15 @@ from quantmedic.collectors.metrics.box_readings import (
     Columns,
     Raw,
     ScoreKind,
+    describe_numbers,
+    fitting_kinds,
     raw_boxes,
 )
 from quantmedic.collectors.metrics.detections import told_reading
-from quantmedic.collectors.metrics.reading import BOXES, NO_SUPPRESSION, Reading
+from quantmedic.collectors.metrics.reading import BOXES, NO_SUPPRESSION, LabelLayout, Reading
 from quantmedic.collectors.metrics.sample_tallies import class_range_error
-from quantmedic.collectors.metrics.score_kinds import describe_numbers, fitting_kinds
-from quantmedic.collectors.pair.detector_heads import are_queries
-from quantmedic.collectors.pair.output_parts import Part, joints_of
+from quantmedic.collectors.pair.detector_heads import Part, are_queries
+from quantmedic.collectors.pair.output_parts import joints_of
 from quantmedic.engine.errors import DataError
 
 Values = NDArray[np.float64]
@@ -222,9 +221,8 @@ def _note_flat_boxes(samples: Sequence[Sample], every: Array | None, layout: Lab
 
 
 def _layout_of(samples: Sequence[Sample], told: Reading) -> LabelLayout:
-    named = told.text("labels", "")
-    if named:
-        return layout_named(named)
+    if (named := told.layout()) is not None:
+        return named
     found = {label_layout(own.labels[np.newaxis]) for own in samples}
     return "yolo" if "yolo" in found else "corners"
 

@@ -13,9 +13,9 @@ from typing import ClassVar
 from quantmedic.collectors.data.datasets import Dataset, open_dataset
 from quantmedic.collectors.data.model_inputs import InputSpec
 from quantmedic.collectors.data.preprocessing import Preprocessing
-from quantmedic.collectors.measure.float_model import FloatModel, read_float_file
+from quantmedic.collectors.measure.float_model import COMPLAINT_CHARACTERS, FloatModel
 from quantmedic.collectors.measure.models import Models, Network
-from quantmedic.engine.case.facts import Role
+from quantmedic.engine.case.facts import FloatFacts, ModelFacts, Role
 from quantmedic.engine.errors import DataError, ModelError
 
 _NOTHING_DECLARED = Preprocessing()
@@ -147,5 +147,23 @@ class FileFrontEnd(FrontEnd):
         return self.open_paths(Path(str(float_model)), Path(str(quantized_model)))
 
     def read_float(self, model: object) -> FloatModel:
-        """What a float file tells by itself; see ``FrontEnd``."""
-        return read_float_file(Path(str(model)), self.read_float_path)
+        """What a float file tells by itself; one that is missing or damaged is no error, for a log tells without it.
+
+        Raises:
+            ModelError: The path is a folder.
+        """
+        path = Path(str(model))
+        if path.is_dir():
+            raise ModelError(
+                "a folder was given where a model file is expected", where=str(path), help="give the path of a file"
+            )
+        if not path.is_file():
+            notice = f"{path.name} is not there: the log alone was judged; settings were not held against the model"
+            return FloatModel(ModelFacts(name=path.name), notices=(notice,))
+        try:
+            return self.read_float_path(path)
+        except ModelError as error:
+            complaint = error.without_folder(path)[:COMPLAINT_CHARACTERS]
+            unread = FloatFacts(problem=complaint)
+            facts = ModelFacts(name=path.name, float_model=unread, bytes_float=path.stat().st_size)
+            return FloatModel(facts, files=(path,), notices=(f"{path.name} was not read: {complaint}",))

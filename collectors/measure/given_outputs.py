@@ -1,11 +1,15 @@
 """Outputs that were computed elsewhere, by the training framework or on the device, read beside the validation data."""
 
-from collections.abc import Mapping
+import json
+import zipfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import ValidationError
 
+from quantmedic.collectors.data.archives import open_archive
 from quantmedic.collectors.data.arrays import (
     NPY_MAGIC,
     Column,
@@ -19,15 +23,19 @@ from quantmedic.collectors.data.arrays import (
 )
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.data.messages import aligned_rows, did_you_mean, missing_path_error, shape_text
+from quantmedic.collectors.data.model_inputs import shapes_agree
 from quantmedic.collectors.measure.models import Models
 from quantmedic.collectors.measure.outputs import OPTIONS
-from quantmedic.collectors.measure.recordings import read_recording, require_same_model, require_same_samples
 from quantmedic.collectors.pair.tensor_pairs import PairedGraphs
+from quantmedic.collectors.statistics.accumulate import content_hash
 from quantmedic.engine.case.recording import Recording
 from quantmedic.engine.errors import DataError
 
 Array = NDArray[np.generic]
-Numbers = NDArray[np.int64]
+#: What tells of the installation, beside the arrays of the archive, and a hash of each sample's inputs.
+MEMBER, HASHES = "recording.json", "recording.hashes"
+#: A description is a few hundred bytes; more is none.
+_MOST_BYTES = 1 << 16
 
 
 class References:
@@ -56,9 +64,9 @@ class References:
         self.kind, self.option = kind, OPTIONS[kind]
         self.recording: Recording | None = None
         self._hashes = np.zeros(0, np.uint64)
-        if (found := read_recording(source)) is not None:
+        if (found := _read_recording(source)) is not None:
             self.recording, self._hashes = found
-            require_same_model(self.recording, source, models.describe().hashes)
+            _require_same_model(self.recording, source, models.describe().hashes)
         self.origin, columns = _open_arrays(source, self.option)
         self._columns = _by_output(columns, models, self.option)
         self.samples = self._check(models, samples, limit)
@@ -74,7 +82,7 @@ class References:
         assert numbers is not None, "every data set numbers its samples"
         if len(numbers) and int(numbers.max()) >= self.samples:
             raise _count_error(self.option, self.origin, self.samples, f"at least {int(numbers.max()) + 1}")
-        require_same_samples(self._hashes, batch, self.origin)
+        _require_same_samples(self._hashes, batch, self.origin)
         found: list[Array | None] = []
         for i, column in enumerate(self._columns):
             if column is None:
@@ -151,12 +159,7 @@ def _check_shape(column: Column, models: PairedGraphs, name: str, option: str) -
     shape, expected = column.info.shape, models.shapes.get(name)
     if column.info.dtype.kind not in "fiub" or not shape:
         raise DataError(f"{option} holds no numbers for each sample", where="  ".join(column.info.where))
-    if expected is None:
-        return
-    fits = len(shape) == len(expected) and all(
-        e is None or e == s for e, s in zip(expected[1:], shape[1:], strict=True)
-    )
-    if not fits:
+    if expected is not None and not shapes_agree(shape, (None, *expected[1:])):
         rows = [column.info.where, ("model", name, shape_text((None, *expected[1:])))]
         raise DataError(
             f"outputs of {option} do not have the shape of the model's",
@@ -171,3 +174,66 @@ def _count_error(option: str, origin: str, count: int, samples: str) -> DataErro
         where=[f"{origin}  {count} samples", f"validation  {samples} samples"],
         help="compute the outputs of the whole validation set, in its order",
     )
+
+
+def _read_recording(source: object) -> tuple[Recording, NDArray[np.uint64]] | None:
+    """What a file of outputs tells of the installation that recorded it, and a hash of each sample.
+
+    None of outputs that something else wrote.
+
+    Raises:
+        DataError: The description is damaged.
+    """
+    if not isinstance(source, str | Path) or not zipfile.is_zipfile(source):
+        return None
+    with open_archive(Path(source)) as archive:
+        if MEMBER not in archive.namelist():
+            return None
+        with archive.open(MEMBER) as member:
+            content = member.read(_MOST_BYTES)
+        try:
+            recording = Recording.model_validate(json.loads(content))
+            with archive.open(HASHES) as member:
+                return recording, np.frombuffer(member.read(8 * recording.samples), np.uint64)
+        except (ValueError, KeyError, ValidationError, RecursionError) as error:
+            raise DataError(
+                "the description of the recorded outputs is damaged",
+                where=f"{source}: {MEMBER}",
+                help="record them again: quantmedic collect FLOAT QUANT -v VAL --outputs-only FILE",
+            ) from error
+
+
+def _require_same_model(recording: Recording, source: object, hashes: Sequence[str]) -> None:
+    """Refuse outputs of another file.
+
+    Raises:
+        DataError: They were recorded of another quantized model.
+    """
+    own = hashes[1]
+    if recording.quantized_sha256 and own and recording.quantized_sha256 != own:
+        raise DataError(
+            "the outputs were recorded of another quantized model",
+            where=[f"{source}  SHA-256 {recording.quantized_sha256[:16]}…", f"model  SHA-256 {own[:16]}…"],
+            help="record the outputs of this file: quantmedic collect FLOAT QUANT -v VAL --outputs-only FILE",
+        )
+
+
+def _require_same_samples(hashes: NDArray[np.uint64], batch: Batch, origin: str) -> None:
+    """Refuse outputs of other samples, by the first one of a batch.
+
+    Raises:
+        DataError: It is another one than was recorded in this place.
+    """
+    number = int(batch.numbers[0]) if batch.numbers is not None and len(batch.numbers) else 0
+    if number < len(hashes) and int(hashes[number]) != hash_of_sample(batch, 0):
+        raise DataError(
+            "the outputs were recorded of other samples, or of the same in another order",
+            where=f"{origin}: sample {number}",
+            help="record the outputs of these validation data, with the same options for their preprocessing",
+        )
+
+
+def hash_of_sample(batch: Batch, sample: int) -> int:
+    """64-bit hash of all inputs of a sample."""
+    parts = [content_hash(batch.inputs[name][sample]) for name in sorted(batch.inputs)]
+    return content_hash(np.array(parts, np.uint64))

@@ -14,8 +14,8 @@ from quantmedic.collectors.measure.outputs import Outputs, output_difference
 from quantmedic.collectors.measure.plan import Plan, fixed_grid, per_channel, settle
 from quantmedic.collectors.metrics.metric import Metric
 from quantmedic.collectors.pair.graph import Tap
+from quantmedic.collectors.pair.quantizer import Deployed
 from quantmedic.collectors.statistics.accumulate import SetAccumulator, as_rows, sample_rows
-from quantmedic.collectors.statistics.numpy_loops import Deployed
 from quantmedic.collectors.statistics.spatial import is_image
 from quantmedic.engine.case.statistics import SetStatistics, slots_of
 from quantmedic.engine.errors import ModelError

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.collectors.data.messages import aligned_rows, shape_text
-from quantmedic.collectors.pair.output_parts import Joint
+from quantmedic.collectors.pair.output_parts import Joint, shorter_axis
 from quantmedic.collectors.pair.tensor_pairs import PairedGraphs
 from quantmedic.collectors.statistics.accumulate import class_scores
 from quantmedic.engine.case.output_comparison import FIELDS, VOTES, Comparison, noise_ratio
@@ -40,6 +40,8 @@ class Outputs:
     """Compares the outputs that both models have, column by column where they have a fixed number of columns."""
 
     def __init__(self, models: PairedGraphs, joints: Sequence[Joint], *, classes: bool) -> None:
+        #: Names of all outputs of the float model.
+        self.names = models.float_graph.outputs
         self._joints = joints
         self._names = [models.float_graph.outputs[i] for i, _ in models.match.outputs]
         self._axes = [column_axis(models.shapes.get(name)) for name in self._names]
@@ -145,11 +147,8 @@ def _largest_change(x: Array, y: Array) -> float:
 
 
 def column_axis(shape: Sequence[int | None] | None) -> int | None:
-    """The axis whose entries mean different things: the shorter of axis 1 and the last one, if its length is fixed."""
-    if shape is None or len(shape) < 2:
-        return None
-    fixed = [(size, axis) for axis in (1, len(shape) - 1) if (size := shape[axis])]
-    size, axis = min(fixed, default=(0, 0))
+    """The axis whose entries mean different things: the shorter one, unless it has very many."""
+    size, axis = shorter_axis(shape)
     return axis if 1 < size <= MAX_COLUMNS else None
 
 

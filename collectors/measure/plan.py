@@ -8,13 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch
+from quantmedic.collectors.data.model_inputs import shapes_agree
 from quantmedic.collectors.measure.models import Models
 from quantmedic.collectors.pair.channels import MAX_CHANNELS, channel_axes
 from quantmedic.collectors.pair.graph import COMPUTE, Graph, Shape, Tap
 from quantmedic.collectors.pair.output_parts import Joint, joints_of
-from quantmedic.collectors.pair.quantizer import Quantizer
+from quantmedic.collectors.pair.quantizer import Quantizer, Rounding
 from quantmedic.collectors.pair.tensor_pairs import Pair
-from quantmedic.collectors.statistics.numpy_loops import Rounding
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import ModelError
 
@@ -112,7 +112,7 @@ class Plan:
             axis: Its channel axis, unless its grid has channels of its own.
         """
         pair = self.models.pairs[number]
-        if shape is not None and code is not None and not _may_be_equal(shape, code):
+        if shape is not None and code is not None and not shapes_agree(shape, code):
             self.strangers.append(f"{pair.root} {_dimensions(code)} against {pair.twin} {_dimensions(shape)}")
             return None
         if axis is not None and (shape is None or not _is_channel_axis(axis, shape, self.models.shapes.get(pair.twin))):
@@ -211,10 +211,6 @@ def foresee(models: Models) -> Plan:
 def shapes_of_samples(shapes: Mapping[str, Shape], samples: int) -> dict[str, Shape]:
     """Shapes of a batch of so many, without the number of its samples."""
     return {name: (None, *shape[1:]) if shape and shape[0] == samples else shape for name, shape in shapes.items()}
-
-
-def _may_be_equal(a: Shape, b: Shape) -> bool:
-    return len(a) == len(b) and all(x is None or y is None or x == y for x, y in zip(a, b, strict=True))
 
 
 def _dimensions(shape: Shape) -> str:

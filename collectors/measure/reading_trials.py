@@ -8,9 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.collectors.metrics.box_labels import are_shares
-from quantmedic.collectors.metrics.box_readings import GIVEN, BoxReading, Raw, ScoreKind
+from quantmedic.collectors.metrics.box_readings import GIVEN, BoxReading, Numbers, Raw, ScoreKind
 from quantmedic.collectors.metrics.detections import sample_rows
-from quantmedic.collectors.metrics.score_kinds import Numbers
 from quantmedic.engine.case.tallies import Tally
 from quantmedic.engine.metrics.detection import LITTLE, OVERLAPS, mean_average_precision
 

@@ -4,6 +4,7 @@ import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,10 +14,10 @@ from quantmedic.collectors.measure.models import Description, Kernel, Models
 from quantmedic.collectors.measure.plan import Plan, PlannedTensor
 from quantmedic.collectors.measure.weight_facts import Weights, measure_weights
 from quantmedic.collectors.metrics.metric import Metric
-from quantmedic.collectors.pair.attributes import readable_attributes
 from quantmedic.collectors.pair.fusion import fusions_of
-from quantmedic.collectors.pair.graph import COMPUTE, Graph, Operator
+from quantmedic.collectors.pair.graph import COMPUTE, Attribute, Graph, Operator
 from quantmedic.collectors.pair.operations import operations_of
+from quantmedic.collectors.pair.originals import OperatorPair
 from quantmedic.collectors.pair.patterns import (
     feeds_softmax,
     float_clip,
@@ -28,7 +29,7 @@ from quantmedic.collectors.pair.patterns import (
 from quantmedic.collectors.pair.quantizer import quantizer_facts
 from quantmedic.collectors.pair.same_network import same_model
 from quantmedic.collectors.pair.tensor_pairs import observable_tensor
-from quantmedic.engine.case.facts import FusionFacts, QuantizerFacts
+from quantmedic.engine.case.facts import BiasFacts, ConstantFacts, FusionFacts, QuantizerFacts
 from quantmedic.engine.case.records import (
     CaseRecord,
     FloatOperatorRecord,
@@ -39,6 +40,10 @@ from quantmedic.engine.case.records import (
     WeightArrays,
 )
 from quantmedic.engine.operator_types import LAYOUTS
+from quantmedic.engine.version import VERSION
+
+#: Attributes of an operator, entries of a list and characters of a text that a reader is shown at most.
+MAX_ATTRIBUTES, MAX_ENTRIES, MAX_TEXT = 16, 8, 40
 
 
 def record_models(
@@ -47,7 +52,6 @@ def record_models(
     *,
     spatial: bool | None,
     how: Mapping[str, object],
-    version: str,
     metric: Metric | None = None,
     facts: Mapping[str, object] = MappingProxyType({}),
 ) -> tuple[CaseRecord, dict[int, WeightArrays]]:
@@ -60,13 +64,12 @@ def record_models(
         kernels: Says how each tensor of the quantized model is computed, as far as that is known; asked for late.
         spatial: Samples are images, of which neighbouring pixels are compared; None where that is not known.
         how: How the case came about, for the record of the run.
-        version: Version of quantmedic.
         metric: Task metric.
         facts: Fields of ``ModelFacts`` that running the models told.
     """
     models = plan.models
-    graph, twins, description = models.quantized, models.match.operators, models.describe()
-    found = [measure_weights(op, graph, twins.get(op.index), models.float_graph) for op in graph.operators]
+    graph, description = models.quantized, models.describe()
+    found = [_Stored.of(OperatorPair.of(op, models)) for op in graph.operators]
     index = {pair.root: i for i, pair in enumerate(plan.pairs)}
     last = next((op.index for op in reversed(graph.operators) if op.op_type in COMPUTE), -1)
     tables = _Tables(plan, description, last, index, kernels(), squared_tensors(graph), fusions_of(models))
@@ -75,7 +78,7 @@ def record_models(
         for op, own, count in zip(graph.operators, found, operations_of(models), strict=True)
     )
     record = CaseRecord(
-        quantmedic_version=version,
+        quantmedic_version=VERSION,
         model=description.facts.model_copy(update={**facts, **_pair_facts(models, operators, description.hashes)}),
         tensors=tuple(_tensor(tensor, tables) for tensor in plan.tensors),
         operators=operators,
@@ -90,7 +93,7 @@ def record_models(
         run=_run_record(description, how, metric),
         float_operators=_float_operators(models),
     )
-    return record, {place: own.arrays for place, own in enumerate(found) if own.arrays is not None}
+    return record, {place: arrays for place, own in enumerate(found) if (arrays := own.weights.arrays) is not None}
 
 
 def _run_record(description: Description, how: Mapping[str, object], metric: Metric | None) -> dict[str, object]:
@@ -136,6 +139,18 @@ class _Tables:
     fusions: Mapping[int, FusionFacts]
 
 
+class _Stored(NamedTuple):
+    """What is known of the constants of one operator."""
+
+    weights: Weights
+    bias: BiasFacts
+    constant: ConstantFacts
+
+    @classmethod
+    def of(cls, pair: OperatorPair) -> "_Stored":
+        return cls(measure_weights(pair), bias_facts(pair), constant_facts(pair))
+
+
 def _tensor(tensor: PlannedTensor, tables: _Tables) -> TensorRecord:
     models, half = tables.plan.models, tables.description.half
     pair, graph = tensor.pair, models.quantized
@@ -165,7 +180,7 @@ def _tensor(tensor: PlannedTensor, tables: _Tables) -> TensorRecord:
     )
 
 
-def _operator(op: Operator, tables: _Tables, own: Weights) -> OperatorRecord:
+def _operator(op: Operator, tables: _Tables, own: _Stored) -> OperatorRecord:
     models, index = tables.plan.models, tables.index
     graph, twin = models.quantized, models.match.operators.get(op.index)
     kernel = kernel_of(op, graph, tables.kernels)
@@ -185,13 +200,38 @@ def _operator(op: Operator, tables: _Tables, own: Weights) -> OperatorRecord:
         is_compute=op.op_type in COMPUTE,
         is_last=op.index == tables.last,
         executed_as=kernel.value if kernel is not None else None,
-        weight=own.facts,
-        bias=bias_facts(op, graph, twin, models.float_graph),
-        constant=constant_facts(op, graph, twin, models.float_graph),
+        weight=own.weights.facts,
+        bias=own.bias,
+        constant=own.constant,
         fusion=tables.fusions.get(op.index, FusionFacts()),
         attributes=readable_attributes(twin if twin is not None and alike else op),
         sources=tuple(dict.fromkeys(writer.index for writer in writers if writer is not None)),
     )
+
+
+def readable_attributes(op: Operator) -> dict[str, str]:
+    """Texts by name, in the order of the operator; those that are not short are left out."""
+    values = op.attributes | op.hints
+    texts = {name: _short_text(value) for name, value in values.items() if len(name) <= MAX_TEXT}
+    known = [(name, text) for name, text in texts.items() if text is not None]
+    return dict(known[:MAX_ATTRIBUTES])
+
+
+def _short_text(value: Attribute) -> str | None:
+    """The value as a text of at most ``MAX_TEXT`` characters; None where it is longer."""
+    match value:
+        case str() | int():
+            text = str(value)
+        case float():
+            text = f"{value:.6g}"
+        case tuple() if 0 < len(value) <= MAX_ENTRIES:
+            parts = [_short_text(entry) for entry in value]
+            if None in parts:
+                return None
+            text = ", ".join(part for part in parts if part is not None)
+        case _:
+            return None
+    return text if len(text) <= MAX_TEXT else None
 
 
 def _readers(tensor: str, graph: Graph) -> tuple[str, ...]:

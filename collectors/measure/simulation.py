@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch, Part
 from quantmedic.collectors.data.datasets import Dataset
+from quantmedic.collectors.measure.measurement import Measurement
 from quantmedic.collectors.measure.memory import kept_bytes, samples_that_fit
-from quantmedic.collectors.measure.models import Models
 from quantmedic.collectors.measure.options import Options
 from quantmedic.collectors.measure.output_noise import OutputNoise
 from quantmedic.collectors.pair.output_parts import recorded_joints
@@ -48,13 +48,14 @@ class Simulation:
         record: What is kept in the case; it grows with the runs.
     """
 
-    def __init__(self, models: Models, dataset: Dataset, role: Role, case: Case, options: Options) -> None:
-        """Run the float, the deployed and the simulated network once.
+    def __init__(self, measurement: Measurement, role: Role, case: Case) -> None:
+        """Run the float, the deployed and the simulated network once, on samples of one data set.
 
         Raises:
             ModelError: The network cannot be simulated.
             DataError: The data cannot be read again.
         """
+        models, dataset, options = measurement.models, measurement.datasets[role], measurement.options
         self.network = models.simulate(case, options.threads)
         self.unit = dataset.unit
         self.batches, floats = self._read_samples(dataset, case, role, options)

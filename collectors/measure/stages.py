@@ -8,7 +8,9 @@ from pathlib import Path
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.data.datasets import Dataset
 from quantmedic.collectors.data.model_inputs import InputSpec
+from quantmedic.collectors.data.progress import Progress
 from quantmedic.collectors.measure.models import Array, Models, Network
+from quantmedic.collectors.measure.options import Options
 from quantmedic.collectors.measure.outputs import Outputs, with_metric
 from quantmedic.collectors.metrics.metric import Metric
 from quantmedic.collectors.pair.feed import input_specs
@@ -79,26 +81,19 @@ def compare_stages(
     stages: Sequence[Stage],
     dataset: Dataset,
     outputs: Outputs,
-    *,
-    names: Sequence[str],
-    batch_size: int,
-    limit: int | None,
-    threads: int,
+    options: Options,
     metric: Metric | None,
-    progress: Callable[[int], None],
+    progress: Progress,
 ) -> dict[str, Comparison]:
     """Run every stage on the first samples of a data set; compare it with the first stage and with the one before.
 
     Args:
         stages: What ``open_stages`` returned.
         dataset: The validation set.
-        outputs: Compares outputs.
-        names: Outputs of the float model, which the stages' outputs are ordered by.
-        batch_size: Samples per run.
-        limit: Samples of the set that may be read at most.
-        threads: Processor threads.
+        outputs: Compares outputs, and names those of the float model, by which the stages' outputs are ordered.
+        options: How the set was measured.
         metric: Task metric, where the set is labelled; of stages only means over the samples are measured.
-        progress: Called with the samples done.
+        progress: Called with ``stages``, the samples done and their number.
 
     Returns:
         ``stage.K.O`` and ``step.K.O`` for stage K and output O; see ``SetStatistics``.
@@ -106,10 +101,12 @@ def compare_stages(
     Raises:
         ModelError: A stage cannot be loaded or fails on the data.
     """
-    runners = [_runner(stage, names, threads) for stage in stages]
+    names = outputs.names
+    runners = [_runner(stage, names, options.threads) for stage in stages]
+    total = min(dataset.reads(options.samples) or STAGE_SAMPLES, STAGE_SAMPLES)
     found: dict[str, Comparison] = {}
     done = 0
-    for batch in dataset.batches(batch_size, limit=min(limit or STAGE_SAMPLES, STAGE_SAMPLES)):
+    for batch in dataset.batches(options.batch_size or 1, limit=min(options.samples or STAGE_SAMPLES, STAGE_SAMPLES)):
         seen = [run(batch) for run in runners]
         new: dict[str, Comparison] = {}
         for k, own in enumerate(seen):
@@ -123,7 +120,7 @@ def compare_stages(
                 new |= outputs.of_stage(f"step.{k}", before, after)
         found = {key: found[key].merge(value) if key in found else value for key, value in new.items()}
         done += batch.samples
-        progress(done)
+        progress("stages", done, total)
     _refuse_incomparable(stages, found)
     return found
 

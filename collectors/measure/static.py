@@ -16,19 +16,16 @@ from quantmedic.engine.errors import ModelError
 NOTICE = "no data was given: neither model was run, and rules on accuracy, activations and data are not judged"
 
 
-def case_of_files(models: Models, *, version: str, threads: int | None = None) -> Case:
+def case_of_files(models: Models, threads: int | None = None) -> Case:
     """What two models tell without data.
 
     Args:
         models: What ``open_models`` returned.
-        version: Version of quantmedic, for the record.
         threads: Processor threads; all cores by default.
     """
     plan = foresee(models)
     kernels, refused = _kernels(models, threads_to_use(threads))
-    record, weights = record_models(
-        plan, lambda: kernels, spatial=_is_spatial(plan), how={"mode": STATIC}, version=version
-    )
+    record, weights = record_models(plan, lambda: kernels, spatial=_is_spatial(plan), how={"mode": STATIC})
     notices = [NOTICE, *refused, *models.float_graph.notices, *models.quantized.notices]
     if plan.strangers:
         notices.append(f"{len(plan.strangers)} tensors differ in shape and are left out: {plan.strangers[0]}")
@@ -52,7 +49,4 @@ def _kernels(models: Models, threads: int) -> tuple[Mapping[str, Kernel], list[s
     try:
         return models.kernels(threads), []
     except ModelError as error:
-        # A notice stands in reports, which name no folders.
-        path = models.quantized.path
-        said = [error.message, *(line.replace(str(path), path.name) for line in error.where)]
-        return {}, [f"which kernels compute is not known: {'; '.join(said)}"]
+        return {}, [f"which kernels compute is not known: {error.without_folder(models.quantized.path)}"]

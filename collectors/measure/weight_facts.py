@@ -13,9 +13,8 @@ from quantmedic.collectors.measure.weight_errors import (
     resemblance,
 )
 from quantmedic.collectors.pair.constants import Constant
-from quantmedic.collectors.pair.graph import Graph, Operator
 from quantmedic.collectors.pair.likeness import is_comparable
-from quantmedic.collectors.pair.originals import normalization_of, original_of, output_axis, weight_of
+from quantmedic.collectors.pair.originals import Normalization, OperatorPair, output_axis
 from quantmedic.collectors.pair.quantizer import quantizer_facts
 from quantmedic.collectors.pair.weight_arrays import weight_arrays
 from quantmedic.collectors.pair.weight_grids import (
@@ -27,8 +26,8 @@ from quantmedic.collectors.pair.weight_grids import (
     power_of,
     rows_along,
 )
+from quantmedic.collectors.statistics import numba_loops as kernels
 from quantmedic.collectors.statistics.accumulate import as_rows
-from quantmedic.collectors.statistics.kernel_choice import kernels
 from quantmedic.engine.case.facts import ErrorFacts, WeightFacts
 from quantmedic.engine.case.records import WeightArrays
 from quantmedic.engine.case.statistics import SetStatistics
@@ -56,12 +55,11 @@ class Weights(NamedTuple):
     arrays: WeightArrays | None = None
 
 
-def measure_weights(op: Operator, graph: Graph, twin: Operator | None, float_graph: Graph) -> Weights:
+def measure_weights(pair: OperatorPair) -> Weights:
     """Facts and arrays of an operator's weights; empty where it has none."""
-    stored = weight_of(op, graph)
+    stored, original = pair.weight, pair.original
     if stored is None:
         return Weights(WeightFacts())
-    original = original_of(op, graph, twin, float_graph)
     shaped = original.weight
     if shaped is not None and (stored.values is None or stored.values.shape != shaped.shape):
         shaped = None
@@ -70,7 +68,7 @@ def measure_weights(op: Operator, graph: Graph, twin: Operator | None, float_gra
     quantizer = quantizer_facts(stored.quantizer, stored.small_floats)
     if values is None or not values.size:
         return Weights(WeightFacts(name=stored.name, quantizer=quantizer))
-    axis = output_axis(op)
+    axis = output_axis(pair.op)
     axis = axis % values.ndim if axis is not None else None
     found: dict[str, object] = {
         "name": original.name or stored.name,
@@ -81,7 +79,7 @@ def measure_weights(op: Operator, graph: Graph, twin: Operator | None, float_gra
         "overflow_ratio": _overflow_ratio(stored, shaped),
         **_distribution(values, axis),
         **_moments(stored.values, "stored_"),
-        **(_normalization_gains(twin, float_graph) if original.folded else {}),
+        **(_normalization_gains(pair.normalization) if original.folded else {}),
     }
     if stored.quantizer is None and stored.values is not None and source is not None:
         found |= difference_of_floats(stored.values, source, axis)
@@ -165,9 +163,8 @@ def _input_range_ratio(matrix: Values) -> float | None:
     return float(tops[alive].max() / tops[alive].min()) if alive.sum() > 1 else None
 
 
-def _normalization_gains(twin: Operator | None, float_graph: Graph) -> Numbers:
+def _normalization_gains(normalization: Normalization | None) -> Numbers:
     """What the normalization behind the float operator has multiplied its channels with."""
-    normalization = normalization_of(twin, float_graph) if twin is not None else None
     if normalization is None or not normalization.gain.size or not np.isfinite(normalization.gain).all():
         return {}
     gains = np.abs(normalization.gain.astype(np.float64))

@@ -1,16 +1,13 @@
 """Labelled boxes, in the two layouts in which people keep them."""
 
-from typing import Literal
-
 import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.collectors.data.arrays import Array
+from quantmedic.collectors.metrics.reading import LabelLayout
 from quantmedic.engine.errors import DataError
 
 Values = NDArray[np.float64]
-#: Left, top, right, bottom, class; or, as text files of YOLO have it, class, centre and sides as shares of the picture.
-LabelLayout = Literal["corners", "yolo"]
 #: Numbers of a labelled box.
 NUMBERS = 5
 _PADDING = -1.0
@@ -20,11 +17,6 @@ _HELP = (
     "give [samples, boxes, 5]: left, top, right, bottom and class, or class, centre, width and height in 0…1 as in the "
     "text files of YOLO; fill up with boxes of class -1"
 )
-
-
-def layout_named(name: str) -> LabelLayout:
-    """The layout of this name; that of corners for any other."""
-    return "yolo" if name == "yolo" else "corners"
 
 
 def may_be_boxes(labels: Array) -> bool:

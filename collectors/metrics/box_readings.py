@@ -1,24 +1,18 @@
-"""How the outputs of a detector are read as boxes, scores and classes."""
+"""How the outputs of a detector are read as boxes, scores and classes, and what may make scores of its numbers."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.collectors.data.arrays import Array
-from quantmedic.collectors.metrics.box_labels import LabelLayout
-from quantmedic.collectors.metrics.reading import OWN, shapes_of
+from quantmedic.collectors.metrics.reading import OWN, Background, LabelLayout, Reading, Scores, shapes_of
 from quantmedic.engine.errors import DataError
 from quantmedic.engine.special_functions import sigmoid, softmax
 
 Values = NDArray[np.float64]
-#: What makes scores of an output's numbers: nothing, or a function that was left to the application.
-Scores = Literal["given", "sigmoid", "softmax"]
-#: Where the score of "no object" stands, if anywhere: in the last column, as DETR has it; in the first one, as SSD has
-#: it, where classes count on behind it from 0, or from 1 as if it were class 0 itself.
-Background = Literal["none", "last", "first", "class-0"]
 #: Scores up to which a box is no detection, the overlap of suppression, detections of a sample, and boxes that are
 #: looked at, as Ultralytics' validation has them.
 CONFIDENCE, OVERLAP, MOST, CANDIDATES = 0.001, 0.7, 300, 30000
@@ -30,6 +24,16 @@ _LAYOUTS = (
 )
 #: Boxes that are compared with each other at a time.
 _BLOCK = 256
+#: Probabilities may lie beside 0 and 1, and their sum beside 1, by a rounding.
+_ROUNDING = 1e-3
+#: The column of "no object" has the best score of more boxes than not: there are more places than objects.
+_LEADS = 0.5
+#: Backgrounds that a function leaves open where none is named, the likeliest first.
+_OPEN: dict[Scores, tuple[Background, ...]] = {
+    "given": ("none", "first", "last"),
+    "sigmoid": ("none",),
+    "softmax": ("last", "first"),
+}
 
 
 class Found(NamedTuple):
@@ -281,3 +285,67 @@ def _first_ones(overlapping: NDArray[np.bool_]) -> NDArray[np.bool_]:
         if stays[i]:
             stays[i + 1 :] &= ~overlapping[i, i + 1 :]
     return stays
+
+
+class Numbers(NamedTuple):
+    """What the numbers ``[boxes, columns]`` of a sample, which are to become scores, are like.
+
+    Attributes:
+        columns: How many columns there are.
+        are_probabilities: All lie in 0…1.
+        sum_to_one: Those of each box do so together, as behind a softmax.
+        first: Share of the boxes of which the first column is the largest.
+        last: The same of the last column.
+    """
+
+    columns: int
+    are_probabilities: bool
+    sum_to_one: bool
+    first: float
+    last: float
+
+
+def describe_numbers(numbers: Values) -> Numbers:
+    """What numbers ``[boxes, columns]`` are like."""
+    columns = numbers.shape[1]
+    best = numbers.argmax(axis=1)
+    return Numbers(
+        columns,
+        not np.any(np.abs(numbers - 0.5) > 0.5 + _ROUNDING),
+        columns > 1 and bool(np.all(np.abs(numbers.sum(axis=1) - 1.0) <= _ROUNDING)),
+        float(np.mean(best == 0)),
+        float(np.mean(best == columns - 1)),
+    )
+
+
+def told_kinds(told: Reading, scores: Scores) -> list[ScoreKind]:
+    """What the options leave open, the likeliest first; ``scores`` where they do not say what makes scores."""
+    function = cast(Scores, told.text("scores", scores))
+    named = cast(Background, told.text("background", ""))
+    return [ScoreKind(function, each) for each in ([named] if named else _OPEN[function])]
+
+
+def fitting_kinds(found: Sequence[Numbers], told: Reading) -> list[ScoreKind]:
+    """What makes scores of such numbers, as far as neither they nor the options tell.
+
+    Numbers beyond 0…1 are no probabilities: a sigmoid or a softmax was left to the application. A column of "no object"
+    that is not named stands first or last, in a softmax, and is the largest of most boxes.
+
+    Args:
+        found: Of every sample.
+        told: Options that were named.
+    """
+    plain = all(own.are_probabilities for own in found)
+    kinds = told_kinds(told, "given") if plain else [*told_kinds(told, "sigmoid"), *told_kinds(told, "softmax")]
+    kinds = list(dict.fromkeys(kinds))
+    if "background" in told.options:
+        return kinds
+    return [kind for kind in kinds if _fits(kind, found)] or kinds[:1]
+
+
+def _fits(kind: ScoreKind, found: Sequence[Numbers]) -> bool:
+    if kind.background == "none":
+        return True
+    is_softmax = kind.scores == "softmax" or all(own.sum_to_one for own in found)
+    leads = np.mean([own.first if kind.background == "first" else own.last for own in found])
+    return found[0].columns > 1 and is_softmax and bool(leads > _LEADS)

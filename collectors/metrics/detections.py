@@ -4,10 +4,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.collectors.data.arrays import Array
-from quantmedic.collectors.metrics.box_labels import labelled_boxes, layout_named
-from quantmedic.collectors.metrics.box_readings import BoxReading, Found, box_overlaps, raw_boxes
+from quantmedic.collectors.metrics.box_labels import labelled_boxes
+from quantmedic.collectors.metrics.box_readings import BoxReading, Found, box_overlaps, raw_boxes, told_kinds
 from quantmedic.collectors.metrics.reading import NO_SUPPRESSION, Outputs, Reading
-from quantmedic.collectors.metrics.score_kinds import told_kinds
 from quantmedic.engine.case.tallies import Tally
 from quantmedic.engine.metrics.detection import OVERLAPS
 
@@ -49,7 +48,7 @@ def told_reading(reading: Reading) -> BoxReading:
         kind=told_kinds(reading, "given")[0],
         overlap=None if overlap == NO_SUPPRESSION else overlap,
         confidence=reading.real("confidence", 0.0),
-        labels=layout_named(reading.text("labels", "corners")),
+        labels=reading.layout() or "corners",
     )
 
 

@@ -12,7 +12,7 @@ from quantmedic.collectors.data.arrays import Array
 from quantmedic.collectors.data.functions import UserFunction, failing_as, import_function
 from quantmedic.collectors.metrics.box_readings import BoxReading
 from quantmedic.collectors.metrics.detections import detection_rows
-from quantmedic.collectors.metrics.reading import Outputs, Reading, outputs_by_name, parse_options
+from quantmedic.collectors.metrics.reading import Outputs, Reading, as_arrays, parse_options
 from quantmedic.collectors.metrics.sample_tallies import (
     absolute_errors,
     binary_f1,
@@ -174,7 +174,7 @@ def call_metric(spec: str, function: UserFunction, outputs: Outputs, labels: Arr
         DataError: The function fails, or returns something else.
     """
     with failing_as(partial(_function_error, spec, "failed")):
-        result = function(outputs_by_name(outputs), labels)
+        result = function(as_arrays(outputs), labels)
     return Tally.of_numbers(_one_per_sample(spec, result, len(labels)))
 
 

@@ -1,8 +1,9 @@
 """How a built-in metric reads outputs and labels: which outputs, with which options, and what does not fit."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from typing import Literal, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,26 +11,22 @@ from numpy.typing import NDArray
 from quantmedic.collectors.data.arrays import Array
 from quantmedic.engine.errors import DataError
 
-#: Outputs of a model by name, or in order.
-Outputs = Mapping[str, Array] | Sequence[Array]
+#: Outputs of a model by name.
+Outputs = Mapping[str, Array]
 OWN = "write a metric: --metric module:function"
 PICK = f"pick another output with --metric-option output=NAME, or {OWN}"
 
 #: Orders of the four numbers of a box: corners, rows first, a corner and the sides, the centre and the sides.
 BOXES = ("xyxy", "yxyx", "xywh", "cxcywh")
-
-
-#: What boxes of the outputs are in: the unit of the labels, pixels of the network's input, or shares of it.
-UNITS = ("labels", "pixels", "shares")
-LABEL_LAYOUTS = ("corners", "yolo")
-SCORES = ("given", "sigmoid", "softmax")
-BACKGROUNDS = ("none", "last", "first", "class-0")
+#: What makes scores of an output's numbers: nothing, or a function that was left to the application.
+Scores = Literal["given", "sigmoid", "softmax"]
+#: Where the score of "no object" stands, if anywhere: in the last column, as DETR has it; in the first one, as SSD has
+#: it, where classes count on behind it from 0, or from 1 as if it were class 0 itself.
+Background = Literal["none", "last", "first", "class-0"]
+#: Left, top, right, bottom, class; or, as text files of YOLO have it, class, centre and sides as shares of the picture.
+LabelLayout = Literal["corners", "yolo"]
 #: Value of ``nms`` for none.
 NO_SUPPRESSION = -1.0
-
-
-def _number(text: str) -> float:
-    return float(text)
 
 
 def _token(text: str) -> int:
@@ -68,19 +65,19 @@ _SEQUENCE: dict[str, tuple[Callable[[str], object], str]] = {
 }
 _BOXES: dict[str, tuple[Callable[[str], object], str]] = {
     "boxes": _one_of(*BOXES),
-    "unit": _one_of(*UNITS),
+    "unit": _one_of("labels", "pixels", "shares"),
     "objectness": _one_of("first", "none"),
-    "scores": _one_of(*SCORES),
-    "background": _one_of(*BACKGROUNDS),
+    "scores": _one_of(*get_args(Scores)),
+    "background": _one_of(*get_args(Background)),
     "nms": (_overlap, "the overlap from 0 to 1 from which on a box is suppressed, or none"),
     "confidence": (_share, "the score from 0 to 1 up to which a box is no detection"),
-    "labels": _one_of(*LABEL_LAYOUTS),
+    "labels": _one_of(*get_args(LabelLayout)),
 }
 OPTIONS: Mapping[str, Mapping[str, tuple[Callable[[str], object], str]]] = {
     "map": _BOXES,
     "map50": _BOXES,
     "miou": {"ignore": (int, "the label of pixels that do not count")},
-    "f1-binary": {"threshold": (_number, "the score above which a sample is of class 1")},
+    "f1-binary": {"threshold": (float, "the score above which a sample is of class 1")},
     "cer": _SEQUENCE,
     "wer": _SEQUENCE,
     "perplexity": {"ignore": (int, "the label of tokens that do not count")},
@@ -123,13 +120,17 @@ class Reading:
         value = self.options.get(name)
         return value if isinstance(value, str) else default
 
+    def layout(self) -> LabelLayout | None:
+        """The layout of labelled boxes, where it was given."""
+        return cast(LabelLayout | None, self.options.get("labels"))
+
     def select(self, outputs: Outputs) -> tuple[str, Array]:
         """Name and array of the one output that the metric reads: the first one by default.
 
         Raises:
             DataError: The model has no output of that name.
         """
-        named = outputs_by_name(outputs)
+        named = as_arrays(outputs)
         name = next(iter(named)) if self.output is None else self.output
         return name, named[known_output(name, named)]
 
@@ -139,7 +140,7 @@ class Reading:
         Raises:
             DataError: The model has no output of such a name.
         """
-        named = outputs_by_name(outputs)
+        named = as_arrays(outputs)
         if self.output is None:
             return named
         return {name: named[known_output(name, named)] for name in map(str.strip, self.output.split(","))}
@@ -173,10 +174,9 @@ def parse_options(metric: str, given: Mapping[str, str]) -> dict[str, object]:
     return found
 
 
-def outputs_by_name(outputs: Outputs) -> dict[str, Array]:
-    """Outputs under their names, or under their places."""
-    pairs = outputs.items() if isinstance(outputs, Mapping) else ((str(i), value) for i, value in enumerate(outputs))
-    return {name: np.asarray(value) for name, value in pairs}
+def as_arrays(outputs: Outputs) -> dict[str, Array]:
+    """Outputs as arrays: runtimes return sequences and maps as other objects."""
+    return {name: np.asarray(value) for name, value in outputs.items()}
 
 
 def known_output(name: str, named: Mapping[str, Array]) -> str:

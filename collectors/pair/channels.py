@@ -1,8 +1,7 @@
 """The channel axis of each tensor, from a table per operator, carried through Transpose and Reshape."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from quantmedic.collectors.pair.axes import reshaped_axis, transposed_axis
 from quantmedic.collectors.pair.graph import Graph, Operator, Shape
 from quantmedic.engine.operator_types import RESHAPES
 
@@ -137,3 +136,34 @@ def _reduced_axis(op: Operator, graph: Graph, axes: Mapping[str, int], shapes: S
     if axis is None or axis in gone:
         return None
     return axis if op.attributes.integer("keepdims", 1) else axis - sum(i < axis for i in gone)
+
+
+def transposed_axis(axis: int, order: Sequence[int]) -> int | None:
+    """Position of an axis behind a permutation; None where the permutation does not name it."""
+    return list(order).index(axis) if axis in order else None
+
+
+def reshaped_axis(axis: int, before: Sequence[int | None], after: Sequence[int | None]) -> int | None:
+    """Position of an axis behind a reshape; None where the reshape takes it apart or joins it with others.
+
+    An axis is the same where it has its size, and as many elements stand before it as did.
+    """
+    if axis >= len(before):
+        return None
+    leading = _product(before[:axis])
+    for position, size in enumerate(after):
+        product = _product(after[:position])
+        if product is None or leading is None:
+            return None
+        if product == leading and size is not None and size == before[axis]:
+            return position
+    return None
+
+
+def _product(sizes: Sequence[int | None]) -> int | None:
+    product = 1
+    for size in sizes:
+        if size is None:
+            return None
+        product *= size
+    return product

@@ -1,7 +1,7 @@
 """Heads of detectors, recognized by structure: what the columns of an output are, and what decodes them."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -24,18 +24,25 @@ _PRODUCTS = frozenset({"MatMul", "Gemm", "Einsum"})
 MAX_TAIL = 256
 
 
-class _Part(Protocol):
-    @property
-    def start(self) -> int: ...
-    @property
-    def stop(self) -> int: ...
-    @property
-    def tensor(self) -> str: ...
-    @property
-    def is_score(self) -> bool: ...
+class Part(NamedTuple):
+    """Neighbouring columns of an output that come from one operand.
+
+    Attributes:
+        start: First column.
+        stop: Column behind the last.
+        tensor: The operand, by its name in the float model.
+        is_score: It ends in a Sigmoid or Softmax.
+        kind: What it holds in the head of a detector.
+    """
+
+    start: int
+    stop: int
+    tensor: str
+    is_score: bool
+    kind: Kind | None = None
 
 
-def kinds_of(graph: Graph, parts: Sequence[_Part], prototypes: Collection[int]) -> list[Kind | None]:
+def kinds_of(graph: Graph, parts: Sequence[Part], prototypes: Collection[int]) -> list[Kind | None]:
     """What each part of an output holds; None for all where this is no head of a detector.
 
     A head is four columns that are no scores, in one part or several, and scores behind them: of a Sigmoid or Softmax,

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.collectors.pair.graph import Graph, Operator
-from quantmedic.collectors.pair.originals import original_of, output_axis, weight_of
+from quantmedic.collectors.pair.originals import OperatorPair, output_axis
 from quantmedic.collectors.pair.weight_grids import ALIKE, MIN_ROW, MIN_STRANGERS, STRANGER_SHARE
 from quantmedic.engine.errors import ModelError
 
@@ -37,7 +37,7 @@ def refuse_other_weights(float_graph: Graph, quantized: Graph, twins: Mapping[in
         f"{twin.name} and {op.name}": alike
         for op in quantized.operators
         if (twin := twins.get(op.index)) is not None
-        and (alike := weight_likeness(op, quantized, twin, float_graph)) is not None
+        and (alike := weight_likeness(OperatorPair(op, quantized, twin, float_graph))) is not None
     }
     strangers = [names for names, alike in found.items() if alike < ALIKE]
     if len(strangers) < MIN_STRANGERS or len(strangers) < STRANGER_SHARE * len(found):
@@ -53,18 +53,17 @@ def refuse_other_weights(float_graph: Graph, quantized: Graph, twins: Mapping[in
     )
 
 
-def weight_likeness(op: Operator, graph: Graph, twin: Operator, float_graph: Graph) -> float | None:
+def weight_likeness(pair: OperatorPair) -> float | None:
     """Similarity of an operator's weights to its twin's, blind to a gain per channel; None where not comparable.
 
     Of two bits with one scale little is left of most weights: what the twin's become on the same grid counts too.
     """
-    stored, original = weight_of(op, graph), weight_of(twin, float_graph)
-    axis = output_axis(op)
+    stored, original, axis = pair.weight, pair.twin_weight, output_axis(pair.op)
     if axis is None or stored is None or stored.values is None or original is None or original.values is None:
         return None
     if stored.values.size != original.values.size:
         return 0.0
-    source = original_of(op, graph, twin, float_graph).weight
+    source = pair.original.weight
     if source is None or source.shape != stored.values.shape:
         return None
     rows = [np.moveaxis(a, axis, 0).reshape(a.shape[axis], -1).astype(np.float64) for a in (stored.values, source)]

@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.collectors.pair.constants import Constant
 from quantmedic.collectors.pair.graph import Graph, Operator
+from quantmedic.collectors.pair.tensor_pairs import PairedGraphs
 
 Values = NDArray[np.float32]
 
@@ -63,6 +65,88 @@ class Operand:
     original_values: Values
 
 
+@dataclass(frozen=True)
+class OperatorPair:
+    """An operator of the quantized model beside the float operator that it stands for.
+
+    Attributes:
+        op: The quantized operator.
+        graph: The quantized model.
+        twin: Its float operator; None where it has none.
+        float_graph: The float model.
+    """
+
+    op: Operator
+    graph: Graph
+    twin: Operator | None
+    float_graph: Graph
+
+    @classmethod
+    def of(cls, op: Operator, models: PairedGraphs) -> "OperatorPair":
+        """With the twin that was matched."""
+        return cls(op, models.quantized, models.match.operators.get(op.index), models.float_graph)
+
+    @cached_property
+    def weight(self) -> Constant | None:
+        """The stored weights."""
+        return weight_of(self.op, self.graph)
+
+    @cached_property
+    def bias(self) -> Constant | None:
+        """The stored bias."""
+        return bias_of(self.op, self.graph)
+
+    @cached_property
+    def twin_weight(self) -> Constant | None:
+        """The weights of the twin, in its own layout."""
+        return weight_of(self.twin, self.float_graph) if self.twin is not None else None
+
+    @cached_property
+    def twin_bias(self) -> Constant | None:
+        """The bias of the twin."""
+        return bias_of(self.twin, self.float_graph) if self.twin is not None else None
+
+    @cached_property
+    def normalization(self) -> "Normalization | None":
+        """The batch normalization that alone reads the twin's result."""
+        return normalization_of(self.twin, self.float_graph) if self.twin is not None else None
+
+    @cached_property
+    def is_turned(self) -> bool:
+        """One of the two holds its weights transposed."""
+        return self.twin is not None and _is_transposed(self.op) != _is_transposed(self.twin)
+
+    @cached_property
+    def original(self) -> Original:
+        """The twin's numbers; a normalization behind it is folded in where that comes closer to what is stored."""
+        weight, stored = self.twin_weight, self.weight
+        if weight is None:
+            return Original()
+        values = weight.values
+        if self.is_turned and values is not None and values.ndim == 2:
+            values = values.T
+        plain = Original(weight.name, values, self.twin_bias.values if self.twin_bias is not None else None)
+        if self.normalization is None or stored is None or stored.values is None or values is None:
+            return plain
+        folded = _fold_normalization(plain, self.normalization, output_axis(self.op))
+        if folded is None or folded.weight is None or values.shape != stored.values.shape:
+            return plain
+        return min((plain, folded), key=lambda o: _squared_distance(o.weight, stored.values))
+
+    def other_operands(self) -> Iterator[Operand]:
+        """The constants besides weights and bias that are held as codes, where the float ones are known."""
+        if self.twin is None or len(self.twin.inputs) != len(self.op.inputs):
+            return
+        for place, (name, own) in enumerate(zip(self.op.inputs, self.twin.inputs, strict=True)):
+            stored, original = self.graph.constants.get(name), self.float_graph.constants.get(own)
+            if stored is None or stored.quantizer is None or stored is self.weight or stored is self.bias:
+                continue
+            if original is None or original.values is None or stored.values is None:
+                continue
+            if original.values.shape == stored.values.shape:
+                yield Operand(place, own, original.name, stored, stored.values, original.values)
+
+
 def weight_of(op: Operator, graph: Graph) -> Constant | None:
     """The weights of an operator: its first constant of rank 2 or more, if it is one with weights."""
     for name in op.inputs[1:] if op.op_type != "MatMul" else op.inputs:
@@ -83,21 +167,6 @@ def bias_of(op: Operator, graph: Graph) -> Constant | None:
     return graph.constants.get(op.inputs[2])
 
 
-def other_operands(op: Operator, graph: Graph, twin: Operator | None, float_graph: Graph) -> Iterator[Operand]:
-    """The constants of an operator besides weights and bias that are held as codes, where the float ones are known."""
-    if twin is None or len(twin.inputs) != len(op.inputs):
-        return
-    known = (weight_of(op, graph), bias_of(op, graph))
-    for place, (name, own) in enumerate(zip(op.inputs, twin.inputs, strict=True)):
-        stored, original = graph.constants.get(name), float_graph.constants.get(own)
-        if stored is None or stored.quantizer is None or any(stored is other for other in known):
-            continue
-        if original is None or original.values is None or stored.values is None:
-            continue
-        if original.values.shape == stored.values.shape:
-            yield Operand(place, own, original.name, stored, stored.values, original.values)
-
-
 def output_axis(op: Operator) -> int | None:
     """Axis of the output channels in the weights."""
     if op.op_type == "Conv":
@@ -109,34 +178,8 @@ def output_axis(op: Operator) -> int | None:
     return -1 if op.op_type == "MatMul" else None
 
 
-def original_of(op: Operator, graph: Graph, twin: Operator | None, float_graph: Graph) -> Original:
-    """The twin's numbers; a normalization behind it is folded in where that comes closer to what is stored."""
-    weight = weight_of(twin, float_graph) if twin is not None else None
-    if twin is None or weight is None:
-        return Original()
-    bias = bias_of(twin, float_graph)
-    values = _in_layout_of(weight.values, op, twin)
-    plain = Original(weight.name, values, bias.values if bias is not None else None)
-    stored, normalization = weight_of(op, graph), normalization_of(twin, float_graph)
-    if normalization is None or stored is None or stored.values is None or values is None:
-        return plain
-    folded = _fold_normalization(plain, normalization, output_axis(op))
-    if folded is None or folded.weight is None or values.shape != stored.values.shape:
-        return plain
-    return min((plain, folded), key=lambda o: _squared_distance(o.weight, stored.values))
-
-
-def is_turned(op: Operator, twin: Operator) -> bool:
-    """One of the two holds its weights transposed."""
-    return _is_transposed(op) != _is_transposed(twin)
-
-
 def _is_transposed(op: Operator) -> bool:
     return op.op_type == "Gemm" and bool(op.attributes.integer("transB"))
-
-
-def _in_layout_of(values: Values | None, op: Operator, twin: Operator) -> Values | None:
-    return values.T if is_turned(op, twin) and values is not None and values.ndim == 2 else values
 
 
 def normalization_of(op: Operator, graph: Graph) -> Normalization | None:

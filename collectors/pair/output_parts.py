@@ -3,11 +3,9 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import NamedTuple
 
-from quantmedic.collectors.pair.axes import reshaped_axis
-from quantmedic.collectors.pair.channels import channel_axes
-from quantmedic.collectors.pair.detector_heads import Kind, decoder_of, has_shared_sigmoid, kinds_of
+from quantmedic.collectors.pair.channels import channel_axes, reshaped_axis
+from quantmedic.collectors.pair.detector_heads import Part, decoder_of, has_shared_sigmoid, kinds_of
 from quantmedic.collectors.pair.graph import Graph, Operator, Shape
 from quantmedic.collectors.pair.tensor_pairs import PairedGraphs
 from quantmedic.engine.case.records import CaseRecord
@@ -21,24 +19,6 @@ _SAMPLES = 7919
 MAX_PARTS = 64
 #: Axes of a batch of maps.
 MAP_RANK = 4
-
-
-class Part(NamedTuple):
-    """Neighbouring columns of an output that come from one operand.
-
-    Attributes:
-        start: First column.
-        stop: Column behind the last.
-        tensor: The operand, by its name in the float model.
-        is_score: It ends in a Sigmoid or Softmax.
-        kind: What it holds in the head of a detector.
-    """
-
-    start: int
-    stop: int
-    tensor: str
-    is_score: bool
-    kind: Kind | None = None
 
 
 @dataclass(frozen=True)
@@ -133,11 +113,11 @@ def joint_of(graph: Graph, shapes: Mapping[str, Shape], output: str) -> Joint:
         size, joined, parts, names = min(found)
         return Joint(joined, size, parts, names)
     moved = tuple(walker.follow_moves(output))
-    length, shorter = _shorter_axis(shape)
+    length, shorter = shorter_axis(shape)
     return Joint(shorter, length, (), moved, walker.is_score(moved[-1]))
 
 
-def _shorter_axis(shape: Shape | None) -> tuple[int, int | None]:
+def shorter_axis(shape: Sequence[int | None] | None) -> tuple[int, int | None]:
     """The shorter of axis 1 and the last one, if its length is fixed, behind that length."""
     if shape is None or len(shape) < 2:
         return 0, None

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -124,6 +125,27 @@ class SmallFloats:
 
     code_type: str
     reach: NDArray[np.float32]
+
+
+class Rounding(NamedTuple):
+    """Codes ``low … high``, relative to the zero point, with a step of ``scale``; each of shape ``[channels]``."""
+
+    scale: NDArray[np.float32]
+    low: NDArray[np.float32]
+    high: NDArray[np.float32]
+
+
+class Deployed(NamedTuple):
+    """What the quantized model computed, ``scale · (codes - zero)``: codes of any type, the rest per channel."""
+
+    codes: NDArray[np.generic]
+    scale: NDArray[np.float32]
+    zero: NDArray[np.float32]
+
+    def values(self) -> NDArray[np.float32]:
+        """The real values, in float32."""
+        scale, zero = (v.reshape(1, -1, 1) for v in (self.scale, self.zero))
+        return (self.codes.astype(np.float32) - zero) * scale
 
 
 def _prefix(shape: tuple[int, ...], axis: int) -> tuple[slice, ...]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from quantmedic.collectors.data.model_inputs import InputSpec
+from quantmedic.collectors.data.model_inputs import InputSpec, shapes_agree
 from quantmedic.collectors.pair.feed import input_specs
 from quantmedic.collectors.pair.graph import Graph, Operator
 from quantmedic.collectors.pair.likeness import refuse_other_weights
@@ -56,18 +56,13 @@ def _refuse_other_inputs(mine: Sequence[InputSpec], theirs: Sequence[InputSpec])
     names = [spec.name for spec in mine]
     if set(names) == {spec.name for spec in theirs}:
         theirs = sorted(theirs, key=lambda spec: names.index(spec.name))
-    if len(mine) == len(theirs) and all(_shapes_fit(a, b) for a, b in zip(mine, theirs, strict=True)):
+    if len(mine) == len(theirs) and all(shapes_agree(a.shape, b.shape) for a, b in zip(mine, theirs, strict=True)):
         return
     raise ModelError(
         "the two models do not belong together: their inputs differ",
         where=[f"float     {_describe_inputs(mine)}", f"quantized {_describe_inputs(theirs)}"],
         help=_NOT_MADE_FROM,
     )
-
-
-def _shapes_fit(a: InputSpec, b: InputSpec) -> bool:
-    same_rank = len(a.shape) == len(b.shape)
-    return same_rank and all(x is None or y is None or x == y for x, y in zip(a.shape, b.shape, strict=True))
 
 
 def _describe_inputs(specs: Sequence[InputSpec]) -> str:

@@ -1,35 +1,32 @@
 """What the error of stored weights does to each output channel, from what is known of the float inputs."""
 
-from collections.abc import Mapping
-
 import numpy as np
 from numpy.typing import NDArray
 
-from quantmedic.collectors.pair.graph import Graph, Operator
+from quantmedic.collectors.pair.graph import Operator
 from quantmedic.collectors.pair.likeness import is_comparable
-from quantmedic.collectors.pair.originals import bias_of, original_of, output_axis, weight_of
+from quantmedic.collectors.pair.originals import OperatorPair, output_axis
+from quantmedic.collectors.pair.tensor_pairs import PairedGraphs
 from quantmedic.engine.case.records import CaseRecord
 from quantmedic.engine.case.statistics import SetStatistics
 
 Floats = NDArray[np.float64]
 
 
-def fill_weight_errors(
-    statistics: SetStatistics, record: CaseRecord, graph: Graph, twins: Mapping[int, Operator], float_graph: Graph
-) -> None:
+def fill_weight_errors(statistics: SetStatistics, record: CaseRecord, models: PairedGraphs) -> None:
     """Write ``WEIGHT_COLUMNS``: for every output channel, the error d = ΔW · x + Δb that weights and bias make.
 
     ``weights.sum`` holds n · E[d] with E[d] = Σ ΔW · E[x] + Δb, exact but for zero padding, and ``weights.square``
     n · Σ ΔW² · E[x²], which is E[d²] where rounding errors have random signs; n is the number of values of x per
     channel. Channels of an operator whose input or weights are not known stay at 0.
     """
-    for op in graph.operators:
+    for op in models.quantized.operators:
         known = record.operators[op.index]
         source, target = (next(iter(tensors), None) for tensors in (known.inputs, known.outputs))
         if source is None or target is None or known.weight.name is None:
             continue
-        twin = twins.get(op.index)
-        error = _weight_error(op, graph, twin, float_graph)
+        pair = OperatorPair.of(op, models)
+        error = _weight_error(pair)
         if error is None:
             continue
         inputs, outputs = (statistics.rows(i) for i in (source, target))
@@ -39,16 +36,16 @@ def fill_weight_errors(
             continue
         n = int(count.min())
         statistics.columns["weights.count"][outputs] = n
-        statistics.columns["weights.sum"][outputs] = n * (reached[0] + _bias_error(op, graph, twin, float_graph))
+        statistics.columns["weights.sum"][outputs] = n * (reached[0] + _bias_error(pair))
         statistics.columns["weights.square"][outputs] = n * reached[1]
 
 
-def _weight_error(op: Operator, graph: Graph, twin: Operator | None, float_graph: Graph) -> Floats | None:
+def _weight_error(pair: OperatorPair) -> Floats | None:
     """Stored - float weights as ``[outputs, inputs of a group, taps]``; None where they cannot be compared."""
-    axis, stored = output_axis(op), weight_of(op, graph)
+    op, axis, stored = pair.op, output_axis(pair.op), pair.weight
     if op.op_type not in ("Conv", "Gemm", "MatMul") or axis is None or stored is None or stored.values is None:
         return None
-    original = original_of(op, graph, twin, float_graph).weight
+    original = pair.original.weight
     if original is None or not is_comparable(stored.values, original) or _scales_its_product(op):
         return None
     if op.op_type != "Conv" and stored.values.ndim != 2:
@@ -58,9 +55,9 @@ def _weight_error(op: Operator, graph: Graph, twin: Operator | None, float_graph
     return rows.reshape(rows.shape[0], rows.shape[1], -1)
 
 
-def _bias_error(op: Operator, graph: Graph, twin: Operator | None, float_graph: Graph) -> Floats:
+def _bias_error(pair: OperatorPair) -> Floats:
     """Stored - float bias per channel; 0 where there is none, or none that can be compared."""
-    stored, original = bias_of(op, graph), original_of(op, graph, twin, float_graph).bias
+    stored, original = pair.bias, pair.original.bias
     if stored is None or stored.values is None or original is None or stored.values.shape != original.shape:
         return np.zeros(1)
     return stored.values.astype(np.float64).ravel() - original.ravel()

@@ -6,8 +6,7 @@ from typing import assert_never
 import numpy as np
 from numpy.typing import NDArray
 
-from quantmedic.collectors.pair.graph import Graph, Operator
-from quantmedic.collectors.pair.originals import Original, bias_of, is_turned, original_of, output_axis, weight_of
+from quantmedic.collectors.pair.originals import OperatorPair, Original, output_axis
 from quantmedic.engine.formulas.change import WeightForm
 from quantmedic.engine.formulas.simulate import SHRINK
 
@@ -62,15 +61,14 @@ class WeightForms:
                 assert_never(form)
 
 
-def forms_of(op: Operator, graph: Graph, twin: Operator | None, float_graph: Graph) -> WeightForms | None:
+def forms_of(pair: OperatorPair) -> WeightForms | None:
     """The forms of an operator's weights; None where what is stored, or what it stands for, is not known."""
-    stored, own = weight_of(op, graph), weight_of(twin, float_graph) if twin is not None else None
-    if twin is None or own is None or own.values is None or stored is None or stored.values is None:
+    stored, own, original = pair.weight, pair.twin_weight, pair.original
+    if own is None or own.values is None or stored is None or stored.values is None:
         return None
-    original = original_of(op, graph, twin, float_graph)
     if stored.quantizer is None or original.weight is None or original.weight.shape != stored.values.shape:
         return None
-    stored_bias = _stored_bias(op, graph, original)
+    stored_bias = _stored_bias(pair)
     if original.folded and stored_bias is None:
         return None
     return WeightForms(
@@ -78,18 +76,18 @@ def forms_of(op: Operator, graph: Graph, twin: Operator | None, float_graph: Gra
         stored=stored.values,
         bits=stored.quantizer.bits,
         per_tensor=stored.quantizer.scale.size == 1,
-        axis=output_axis(op),
-        turned=is_turned(op, twin),
+        axis=output_axis(pair.op),
+        turned=pair.is_turned,
         stored_bias=stored_bias,
     )
 
 
-def _stored_bias(op: Operator, graph: Graph, original: Original) -> Float32 | None:
+def _stored_bias(pair: OperatorPair) -> Float32 | None:
     """The bias as it is stored, where the float one is known too."""
-    bias = bias_of(op, graph)
-    if bias is None or bias.values is None or original.bias is None or bias.values.shape != original.bias.shape:
+    stored, own = pair.bias, pair.original.bias
+    if stored is None or stored.values is None or own is None or stored.values.shape != own.shape:
         return None
-    return bias.values
+    return stored.values
 
 
 def round_to_grid(weight: Float32, bits: int, axis: int | None, shrink: float = 1.0) -> Float32:

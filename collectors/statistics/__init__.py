@@ -1,1 +1,1 @@
-"""Statistics of tensors and samples: what a batch adds to them, by compiled loops or by numpy."""
+"""Statistics of tensors and samples: what a batch adds to them, by compiled loops."""

@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 
 from quantmedic.collectors.metrics.metric import Metric
 from quantmedic.collectors.metrics.sample_tallies import is_one_hot
-from quantmedic.collectors.pair.quantizer import Quantizer
-from quantmedic.collectors.statistics.kernel_choice import kernels
-from quantmedic.collectors.statistics.numpy_loops import Deployed, Rounding
+from quantmedic.collectors.pair.quantizer import Deployed, Quantizer, Rounding
+from quantmedic.collectors.statistics import numba_loops as kernels
 from quantmedic.collectors.statistics.spatial import is_image, spatial_sums
 from quantmedic.engine.case.output_comparison import Comparison
 from quantmedic.engine.case.statistics import (

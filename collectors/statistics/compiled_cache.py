@@ -12,6 +12,10 @@ from quantmedic.engine.cache_folder import cache_folder
 
 #: Versions of numba whose kept code was loaded so: it reaches behind its interface.
 _TRIED = (["0", "68"],)
+_config: Any = numba.config  # numba sets its options at run time
+# The loops here have no other form, and numba compiles its own parts only where nothing is switched off
+# (``NUMBA_DISABLE_JIT``).
+_config.DISABLE_JIT = 0
 #: What a loop takes and returns is settled by numba when it is called, not by annotations.
 Loop = Callable[..., Any]
 
@@ -19,8 +23,8 @@ Loop = Callable[..., Any]
 def cached_njit(*, forceinline: bool = False, fastmath: bool | set[str] = False) -> Callable[[Loop], Loop]:
     """``numba.njit`` without the interpreter's lock, with numpy's division, and with its code kept between runs.
 
-    numba looks the folder up when it decorates a function; its configuration is left as it was. Where the user has no
-    private folder and named none (``NUMBA_CACHE_DIR``), nothing is kept: what is loaded from there is executed.
+    numba looks its configuration up when it decorates a function; it is left as it was. Where the user has no private
+    folder and named none (``NUMBA_CACHE_DIR``), nothing is kept: what is loaded from there is executed.
 
     Args:
         forceinline: The loop becomes a part of the loops that call it.
@@ -28,9 +32,9 @@ def cached_njit(*, forceinline: bool = False, fastmath: bool | set[str] = False)
     """
 
     def decorate(function: Loop) -> Loop:
-        chosen = numba.config.CACHE_DIR  # type: ignore[attr-defined]  # numba sets its options at run time
+        chosen = _config.CACHE_DIR
         folder = chosen or _kernel_folder()
-        numba.config.CACHE_DIR = str(folder or "")  # type: ignore[attr-defined]
+        _config.CACHE_DIR = str(folder or "")
         try:
             compiled = numba.njit(
                 function,
@@ -44,7 +48,7 @@ def cached_njit(*, forceinline: bool = False, fastmath: bool | set[str] = False)
                 _load_without_compiler(compiled)
             return compiled
         finally:
-            numba.config.CACHE_DIR = chosen  # type: ignore[attr-defined]
+            _config.CACHE_DIR = chosen
 
     return decorate
 

@@ -23,7 +23,7 @@ Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
 Integers = NDArray[np.int64]
 #: Count, non-finite, Σd, Σd², Σx·d, Σx² and max|d| of a difference d of a chunk x.
-_Difference = tuple[float, float, float, float, float, float, float]
+Difference = tuple[float, float, float, float, float, float, float]
 #: Bits of 1e-15 and 1e15: only between them do the squares of a chunk fit float32, with room for their sums.
 _SMALLEST = int(np.float32(1e-15).view(np.int32))
 _LARGEST = int(np.float32(1e15).view(np.int32))
@@ -160,7 +160,7 @@ def _careful_moments(x: Float32) -> tuple[int, float, float, float, float, float
 def merge_two(
     n: float, mean: float, m2: float, more: float, its_mean: float, its_m2: float
 ) -> tuple[float, float, float]:
-    """Count, mean and M2 of two sets together, the second not empty; see ``numpy_loops.merge_moments``."""
+    """Count, mean and M2 of two sets together, the second not empty (Chan, Golub and LeVeque 1979)."""
     delta, share = its_mean - mean, more / (n + more)
     return n + more, mean + delta * share, m2 + its_m2 + delta * delta * n * share
 
@@ -178,7 +178,7 @@ def _differences(x: Float32, y: Float32) -> tuple[np.float32, np.float32, np.flo
 
 
 @_jit
-def _careful_differences(x: Float32, y: Float32) -> _Difference:
+def _careful_differences(x: Float32, y: Float32) -> Difference:
     """The same in float64 over finite pairs, with their number and power, and the number of non-finite ``y``."""
     n, bad, total, square, cross, power, top = 0, 0, 0.0, 0.0, 0.0, 0.0, 0.0
     for i in range(x.size):
@@ -196,7 +196,7 @@ def _careful_differences(x: Float32, y: Float32) -> _Difference:
 
 
 @_jit
-def difference_of(x: Float32, y: Float32, plain: bool, power: float) -> _Difference:
+def difference_of(x: Float32, y: Float32, plain: bool, power: float) -> Difference:
     """Count, non-finite, Σd, Σd², Σx·d, Σx² and max|d| of ``y - x`` in a chunk.
 
     ``plain`` says that ``x`` suits the fast loop, ``power`` is then its Σx².
@@ -205,7 +205,7 @@ def difference_of(x: Float32, y: Float32, plain: bool, power: float) -> _Differe
         total, square, cross, top = _differences(x, y)
         if _is_plain(top):
             return x.size, 0, np.float64(total), np.float64(square), np.float64(cross), power, _float_value(top)
-    careful: _Difference = _careful_differences(x, y)
+    careful: Difference = _careful_differences(x, y)
     return careful
 
 
@@ -279,7 +279,7 @@ def _compare_codes(
     scale: np.float32,
     zero: np.float32,
     scratch: Float32,
-) -> tuple[_Difference, float, float]:
+) -> tuple[Difference, float, float]:
     """``difference_of`` of what codes stand for, and the smallest and the largest finite one of these values."""
     if plain:
         total, square, cross, top, low, high = _code_differences(x, codes, scale, zero)
@@ -304,7 +304,7 @@ def compare_shown(
     scale: np.float32,
     zero: np.float32,
     scratch: Float32,
-) -> tuple[_Difference, float, float]:
+) -> tuple[Difference, float, float]:
     """``_compare_codes`` with the deployed values from ``start`` on, of whichever type they are."""
     end = start + x.size
     if kind == 1:
@@ -412,7 +412,7 @@ def rounding_of(
     low: np.float32,
     high: np.float32,
     scratch: Float32,
-) -> tuple[_Difference, np.int64, float]:
+) -> tuple[Difference, np.int64, float]:
     """``difference_of`` of the round trip of a chunk through the codes, and count and energy of the clipped values."""
     if plain:
         total, square, cross, top, outside, energy = _round_trip(x, scale, low, high)

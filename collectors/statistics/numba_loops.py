@@ -1,4 +1,4 @@
-"""The statistics of one tensor as compiled loops; ``numpy_loops`` states the same in plain numpy.
+"""The statistics of one tensor as compiled loops; ``builders.plain_loops`` of the tests states the same in numpy.
 
 A row is walked in chunks that stay in the first-level cache: each loop does one thing over one chunk, so that it
 vectorizes, and a tensor is fetched from memory once for all of them. Sums of chunks (``numba_chunks``) are added into
@@ -10,8 +10,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from quantmedic.collectors.pair.quantizer import Deployed, Rounding
 from quantmedic.collectors.statistics.compiled_cache import cached_njit
 from quantmedic.collectors.statistics.numba_chunks import (
+    Difference,
     bits_of,
     borrow,
     compare_shown,
@@ -25,7 +27,6 @@ from quantmedic.collectors.statistics.numba_chunks import (
     rounding_of,
     survey_finite,
 )
-from quantmedic.collectors.statistics.numpy_loops import Deployed, Rounding
 from quantmedic.engine.case.histogram import BINS, NONFINITE
 from quantmedic.engine.case.statistics import BUCKETS, ERROR_COLUMNS, SHOWN_BUCKETS, TensorStatistics
 
@@ -118,7 +119,7 @@ def errors_of(into: TensorStatistics, kind: str) -> Errors:
 
 
 def distinct(x: Float32, limit: int) -> Float32:
-    """See ``numpy_loops.distinct``; of more than ``limit`` values, those that are seen first."""
+    """Sorted distinct finite values; of more than ``limit``, those that are seen first. 0.0 and -0.0 are one value."""
     assert limit < _SLOTS
     table, used = np.empty(_SLOTS, np.float32), np.zeros(_SLOTS, np.bool_)
     _fill(x, limit, table, used)
@@ -153,7 +154,20 @@ def observe(
     rounding: Rounding | None = None,
     deployed: Deployed | None = None,
 ) -> NDArray[np.float64]:
-    """See ``numpy_loops.observe``; ``x`` and the deployed codes are C-contiguous."""
+    """Add everything that a batch tells of one tensor.
+
+    Args:
+        x: Values of the float model, ``[outer, channels, inner]``, C-contiguous.
+        into: Statistics of the tensor, changed in place.
+        buckets: Bucket of the sample that each outer index belongs to, shape ``[outer]``; -1 for none. With one outer
+            index and several buckets, the inner axis holds as many samples side by side.
+        rounding: The tensor's grid, where it has a fixed one: adds the error ``rounding``, and what is clipped.
+        deployed: The same tensor of the quantized model, where it is seen, C-contiguous: adds the error
+            ``accumulated``, extremes, and a histogram of the first ``SHOWN_BUCKETS`` buckets and of values without one.
+
+    Returns:
+        Smallest and largest finite value of everything that has a bucket of its own, shape ``[2, len(buckets)]``.
+    """
     columns = into.prepared if isinstance(into.prepared, Columns) else Columns.of(into)
     into.prepared = columns
     ends = np.empty((2, len(buckets)))
@@ -173,7 +187,7 @@ def _shown_of(deployed: Deployed | None) -> _Shown:
 
 
 def observe_error(x: Float32, y: Float32, into: TensorStatistics, kind: str) -> None:
-    """See ``numpy_loops.observe_error``; both are C-contiguous."""
+    """Add the difference ``y - x`` of two tensors ``[outer, channels, inner]``, C-contiguous, finite pairs only."""
     _compare(x, y, errors_of(into, kind))
 
 
@@ -199,17 +213,8 @@ def _extend_gathered(bucket_min: Float64, bucket_max: Float64, buckets: Integers
 
 
 @_jit
-def _add(
-    errors: Errors,
-    c: int,
-    n: float,
-    nonfinite: float,
-    total: float,
-    square: float,
-    cross: float,
-    power: float,
-    top: float,
-) -> None:
+def _add(errors: Errors, c: int, error: Difference) -> None:
+    n, nonfinite, total, square, cross, power, top = error
     errors.seen[c] += n
     errors.nonfinite[c] += nonfinite
     errors.sum[c] += total
@@ -265,7 +270,7 @@ def _observe(
                     error, outside, energy = rounding_of(
                         chunk, plain, power, scale[c], low_code[c], high_code[c], scratch
                     )
-                    _add(rounded, c, *error)
+                    _add(rounded, c, error)
                     clipped[c] += outside
                     clipped_energy[c] += energy
                 if compares:
@@ -273,7 +278,7 @@ def _observe(
                     error, lowest, highest = compare_shown(
                         chunk, plain, power, arrays, kind, place, code_scale[c], zero[c], scratch
                     )
-                    _add(accumulated, c, *error)
+                    _add(accumulated, c, error)
                     deployed_min[c], deployed_max[c] = min(deployed_min[c], lowest), max(deployed_max[c], highest)
                     if gathered or buckets[o] < SHOWN_BUCKETS:
                         y = real_values(arrays, kind, place, chunk.size, code_scale[c], zero[c], scratch)
@@ -299,11 +304,14 @@ def _compare(x: Float32, y: Float32, errors: Errors) -> None:
             for start in range(0, inner, CHUNK):
                 a, b = x[o, c, start : start + CHUNK], y[o, c, start : start + CHUNK]
                 _, _, _, _, _, power, plain = survey_finite(a)
-                _add(errors, c, *difference_of(a, b, plain, power))
+                _add(errors, c, difference_of(a, b, plain, power))
 
 
 def sample_moments(x: Float32) -> tuple[Float32, Float32, Float32, NDArray[np.int64]]:
-    """See ``numpy_loops.sample_moments``."""
+    """Per sample of ``[samples, values]``: mean, deviation, share of values at the maximum, non-finite values.
+
+    Non-finite values count as zeros in the first three.
+    """
     columns, nonfinite = np.empty((3, len(x)), np.float32), np.zeros(len(x), np.int64)
     _fill_sample_moments(x, columns, nonfinite)
     return columns[0], columns[1], columns[2], nonfinite

@@ -30,6 +30,7 @@ from quantmedic.engine.case.facts import (
 from quantmedic.engine.case.records import IMPORTED, Case, CaseRecord, ImportRecord, OperatorRecord, TensorRecord
 from quantmedic.engine.operator_types import FUSED_FUNCTIONS, LAYOUTS, RESAMPLING, SELECTIONS
 from quantmedic.engine.reading_limits import IMPORTED_LAYERS
+from quantmedic.engine.version import VERSION
 
 F = TypeVar("F", bound=Facts)
 #: Facts of a tensor or layer that a file can give.
@@ -147,12 +148,11 @@ def read_source(path: Path) -> Source:
     return Source(name, kind.name, kind.toolchain, imported, kind.lists_all)
 
 
-def imported_case(sources: Sequence[Source], version: str) -> Case:
+def imported_case(sources: Sequence[Source]) -> Case:
     """A case of files by themselves: layers and tensors as they name them, and nothing measured.
 
     Args:
         sources: What was read, at least one.
-        version: Version of quantmedic, for the record.
     """
     types: dict[str, str] = {}
     for source in sources:
@@ -170,7 +170,7 @@ def imported_case(sources: Sequence[Source], version: str) -> Case:
     tensors = [_tensor_record(name, types if name in names else {}) for name in thresholds]
     tensors += [_tensor_record(f"input of {name}", {}) for name in inputs]
     record = CaseRecord.of_files(
-        quantmedic_version=version,
+        quantmedic_version=VERSION,
         model=ModelFacts(
             name=sources[0].name,
             framework=IMPORTED,

@@ -4,7 +4,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from quantmedic.engine.case.fact_base import Role
+from quantmedic.engine.case.fact_base import Key, Role
 from quantmedic.engine.json_record import Record
 
 #: What makes noise: the quantizer of a network input or of an activation, stored weights, stored biases and constants,
@@ -36,7 +36,7 @@ class ChangesRecord(Record):
 
     clipped_low: tuple[float, ...] | None = Field(default=None, description="if nothing is clipped below")
     clipped_high: tuple[float, ...] | None = Field(default=None, description="if nothing is clipped above")
-    heals: dict[str, tuple[float, ...]] = Field(default_factory=dict, description="by kind of change")
+    heals: Key[dict[str, tuple[float, ...]]] = Field(default_factory=dict, description="by kind of change")
 
     def all_shares(self) -> list[tuple[float, ...]]:
         """What goes with each of the changes."""
@@ -87,7 +87,7 @@ class FamilyRecord(Record):
     kind: SourceKind
     sources: int
     last: tuple[float, ...] = Field(description="what goes where all of them are put in float")
-    heals: dict[str, tuple[float, ...]] = Field(default_factory=dict, description="what goes, by kind of change")
+    heals: Key[dict[str, tuple[float, ...]]] = Field(default_factory=dict, description="what goes, by kind of change")
 
 
 class DepartureRecord(Record):

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from pydantic import Field
 
-from quantmedic.engine.case.fact_base import Facts, fact
+from quantmedic.engine.case.fact_base import Facts, Prose, fact
 
 
 class ExpertFacts(Facts):
@@ -24,7 +24,7 @@ class TextFacts(Facts):
     place: int | None = fact("which text it is, from 1")
     tokens: int | None = fact("tokens that are predicted of it")
     kl: float | None = fact("mean divergence of its tokens", "nats")
-    beginning: str | None = fact("its first words, or its first token ids")
+    beginning: Prose[str | None] = fact("its first words, or its first token ids")
 
 
 class RunningInputFacts(Facts):
@@ -192,9 +192,9 @@ class LanguageFacts(Facts):
         "others",
         "share",
     )
-    activations: str | None = fact("how the inputs of layers were quantized while the quantized model ran")
-    cache: str | None = fact("how keys and values were quantized")
-    not_simulated: str | None = fact(
+    activations: Prose[str | None] = fact("how the inputs of layers were quantized while the quantized model ran")
+    cache: Prose[str | None] = fact("how keys and values were quantized")
+    not_simulated: Prose[str | None] = fact(
         "what the checkpoint quantizes, by its configuration or by stored scales, and was not quantized here, and why"
     )
     scales_unsaid: int | None = fact(

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from quantmedic.engine.case.fact_base import Facts, fact
+from quantmedic.engine.case.fact_base import Facts, Prose, Words, fact
 from quantmedic.engine.case.language_facts import RunningInputFacts
 from quantmedic.engine.case.settings_facts import AskedFacts
 from quantmedic.engine.case.tensor_facts import SourceFacts, TensorFacts
@@ -28,7 +28,7 @@ class ReportedFacts(Facts):
     weight_normalized_mse: float | None = fact("the same of the weights", "ratio")
     weight_sqnr_db: float | None = fact("-10 · log10(noise power / signal power) of the weights", "dB")
     rmse_over_scale: float | None = fact("√mse / scale; 1/√12 ≈ 0.289 is ideal rounding", "steps")
-    own_metrics: tuple[str, ...] | None = fact("metrics that its user added, by name: mean_abs_error 0.0123")
+    own_metrics: Prose[tuple[str, ...] | None] = fact("metrics that its user added, by name: mean_abs_error 0.0123")
     min: float | None = fact("smallest value of the float output", "value")
     max: float | None = fact("largest value of the float output", "value")
     weight_min: float | None = fact("smallest float weight", "value")
@@ -39,8 +39,8 @@ class ReportedFacts(Facts):
     weight_stored_max: float | None = fact("largest quantized weight", "value")
     weight_stored_mean: float | None = fact("mean of the quantized weights", "value")
     weight_stored_std: float | None = fact("standard deviation of the quantized weights", "value")
-    device: str | None = fact("where the toolchain puts it: BPU, CPU …")
-    dtype: str | None = fact("type that it computes with: int8, int16, fp8, half, float …")
+    device: Words[str | None] = fact("where the toolchain puts it: BPU, CPU …")
+    dtype: Words[str | None] = fact("type that it computes with: int8, int16, fp8, half, float …")
     kernel: str | None = fact("name of the kernel that computes it, as the toolchain calls it")
     fused: tuple[str, ...] | None = fact("layers that this kernel computes together, the first eight, itself included")
     reformats: int | None = fact("copies beside it that only change layout or type of what it reads or writes")
@@ -52,7 +52,7 @@ class FusionFacts(Facts):
     Known of layers that are quantized and have such a function behind them in the float model.
     """
 
-    activation: str | None = fact("operator type of the activation function that reads what the layer makes")
+    activation: Words[str | None] = fact("operator type of the activation function that reads what the layer makes")
     split: bool | None = fact(
         "the quantized model rounds the layer's result before the activation, and again behind it"
     )
@@ -62,7 +62,7 @@ class FusionFacts(Facts):
         "how many others read what the layer makes: operators, and outputs of the network; the product of a Swish is "
         "part of the activation"
     )
-    also_read_by: str | None = fact("their names, or nothing else")
+    also_read_by: Words[str | None] = fact("their names, or nothing else")
 
 
 class LayerFacts(Facts):
@@ -206,7 +206,7 @@ class LayerFacts(Facts):
 class KernelFacts(Facts):
     """All operators of one kind in the quantized model as the runtime executes it, from --profile."""
 
-    op_type: str | None = fact("kind of operator that the runtime executes, such as QLinearConv")
+    op_type: Words[str | None] = fact("kind of operator that the runtime executes, such as QLinearConv")
     count: int | None = fact("operators of this kind")
     time_ms: float | None = fact("median time of one run, summed over them", "ms")
     time_share: float | None = fact("time_ms / that of all operators", "share")

@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from quantmedic.engine.case.fact_base import Facts, SameModel, fact
+from quantmedic.engine.case.fact_base import Facts, SameModel, WordKeys, Words, fact
 from quantmedic.engine.case.language_facts import LanguageFacts
 from quantmedic.engine.case.layer_facts import KernelFacts
 from quantmedic.engine.case.output_facts import ComparisonFacts, DeviceFacts, MetricFacts, StageFacts
@@ -38,14 +38,14 @@ class ModelFacts(Facts):
     """Scope ``model``: the pair of models as a whole; every rule may read it as ``model.…``."""
 
     name: str | None = fact("file name of the quantized model without its folder")
-    framework: str | None = fact(
+    framework: Words[str | None] = fact(
         "onnx, torch, litert, openvino, safetensors or gguf of checkpoints, imported where only files of a toolchain "
         "were read, or float where no quantized model was made"
     )
-    format: str | None = fact(
+    format: Words[str | None] = fact(
         "QDQ, QOperator, dynamic or none; of LiteRT models int8, uint8, int16x8, dynamic, weight-only, float16 or none"
     )
-    toolchain: str | None = fact("producer recorded in the quantized model")
+    toolchain: Words[str | None] = fact("producer recorded in the quantized model")
     toolchain_marks: tuple[str, ...] | None = fact(
         "marks of the tool that quantized: keys of metadata, domains and operators of its own, names of a quantizer"
     )
@@ -53,13 +53,13 @@ class ModelFacts(Facts):
     operators: int | None = fact("operators of the quantized model without quantizers")
     compute_operators: int | None = fact("operators with weights or a matrix product")
     half_share: float | None = fact("share of the measured tensors that the quantized model holds as float16", "share")
-    float_ends: tuple[str, ...] | None = fact(
+    float_ends: Words[tuple[str, ...] | None] = fact(
         "INPUT, OUTPUT: which of them are floats in the quantized file, of files that could hold codes there"
     )
-    float_nodes: Mapping[str, tuple[str, ...]] | None = fact(
+    float_nodes: WordKeys[Mapping[str, tuple[str, ...]] | None] = fact(
         "nodes that onnxruntime's static quantization left in float, by operator type; None for models of other tools"
     )
-    quantized_types: tuple[str, ...] | None = fact(
+    quantized_types: Words[tuple[str, ...] | None] = fact(
         "operator types that it must have been told to quantize; None: the usual ones, except for float_nodes"
     )
     quantized_share: float | None = fact("share of compute operators with quantized inputs or weights", "share")
@@ -145,7 +145,7 @@ class ModelFacts(Facts):
     power_of_two_share: float | None = fact("share of activation quantizers whose scale is a power of two", "share")
     dead_output: bool | None = fact("the quantized output is the same for every sample while the float one is not")
     cpu_vnni: bool | None = fact("the host's CPU has VNNI (avx512_vnni or avx_vnni)")
-    runtime: str | None = fact("the library that computed the quantized model, with its version")
+    runtime: Words[str | None] = fact("the library that computed the quantized model, with its version")
     integer_kernel_noise: float | None = fact(
         "mean d² of the outputs as deployed and without graph optimizations / mean d² of the latter and the float "
         "model, first batch",
@@ -154,7 +154,7 @@ class ModelFacts(Facts):
     exact_kernel_noise: float | None = fact(
         "the same with integer sums that cannot saturate; measured where integer_kernel_noise is more than 1", "ratio"
     )
-    kernels_avoided_by: str | None = fact(
+    kernels_avoided_by: Words[str | None] = fact(
         "setting of the runtime without which integer_kernel_noise is more than 1, and with which it is not"
     )
     required_opset: int | None = fact(

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from quantmedic.engine.case.fact_base import Facts, Role, fact
+from quantmedic.engine.case.fact_base import Facts, Role, Words, fact
 from quantmedic.engine.case.tensor_facts import TensorFacts
 
 Ending = Literal["Softmax", "Sigmoid"]
@@ -89,7 +89,7 @@ class OutputFacts(Facts):
 class MetricFacts(Facts):
     """The task metric of both models on the labelled set; the drop is float minus quantized, worse is positive."""
 
-    name: str | None = fact("a built-in metric such as top1, map or cer, or module:function")
+    name: Words[str | None] = fact("a built-in metric such as top1, map or cer, or module:function")
     higher_is_better: bool | None = fact("direction of the metric")
     dataset: Role | None = fact("data set it was measured on")
     samples: int | None = fact("samples it was measured on")
@@ -170,10 +170,10 @@ class DeviceFacts(ComparisonFacts):
         "mean d² of device and quantized model / mean d² of quantized and float model, for the output where it is most",
         "ratio",
     )
-    runtime: str | None = fact(
+    runtime: Words[str | None] = fact(
         "what computed recorded outputs (quantmedic collect --outputs-only): the library, with its version"
     )
-    processor: str | None = fact("where they were recorded: kind of the processor, and whether it has VNNI")
+    processor: Words[str | None] = fact("where they were recorded: kind of the processor, and whether it has VNNI")
     recorded_sqnr_db: float | None = fact("of recorded outputs against the float model's on that installation", "dB")
     recorded_gain_db: float | None = fact("recorded_sqnr_db - what the outputs here keep of the float model's", "dB")
     tensors: int | None = fact("tensors of --device-tensors that were compared")

@@ -5,6 +5,7 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 
+from quantmedic.engine.case.fact_base import Key, Phrase, Prose, Words
 from quantmedic.engine.case.facts import Role
 from quantmedic.engine.json_record import Record
 
@@ -22,7 +23,7 @@ Grade = Literal["executed", "edited", "simulated"]
 class MetricTrial(Record):
     """The task metric of the judged samples; a gain is positive where the model became better."""
 
-    name: str
+    name: Words[str]
     float_model: float
     before: float
     after: float
@@ -46,12 +47,14 @@ class TrialRecord(Record):
     the repairs that the copy had already: the gain is what this one adds to them.
     """
 
-    key: str
-    kind: str = Field(description="what was changed: a kind of engine/rules/remedy_kinds.py")
-    detail: str | None = Field(default=None, description="what was done to the data, or to which layers, in words")
+    key: Key[str]
+    kind: Words[str] = Field(description="what was changed: a kind of engine/rules/remedy_kinds.py")
+    detail: Prose[str | None] = Field(
+        default=None, description="what was done to the data, or to which layers, in words"
+    )
     nodes: tuple[str, ...] = Field(default=(), description="nodes of the float model left in float, for no cause")
-    after: tuple[str, ...] = ()
-    failed: str | None = Field(default=None, description="why there is no result")
+    after: Key[tuple[str, ...]] = ()
+    failed: Prose[str | None] = Field(default=None, description="why there is no result")
     samples: int = 0
     sqnr_before: float | None = Field(default=None, description="output SQNR in dB before, on the judged samples")
     sqnr_after: float | None = None
@@ -67,7 +70,7 @@ class TrialRecord(Record):
     left_integer: tuple[str, ...] = Field(
         default=(), description="layers that ran in integers before and do not now, without being meant to"
     )
-    unedited: tuple[str, ...] = Field(default=(), description="what of the change could not be carried out")
+    unedited: Prose[tuple[str, ...]] = Field(default=(), description="what of the change could not be carried out")
     seconds: float | None = Field(default=None, description="what it took, where the user limited the time")
     bound: bool = Field(default=False, description="what the remedy would repair was taken away: a most, never a proof")
     typical: bool = Field(
@@ -95,12 +98,12 @@ class TrialRecord(Record):
 class ExecutionRecord(Record):
     """A printed prescription that was run with its toolchain, and the model that came out, measured."""
 
-    toolchain: str = Field(description="as in the snippets of remedies")
-    version: str | None = Field(default=None, description="version of the toolchain that ran")
-    choices: tuple[str, ...] = Field(description="what it prescribes (engine.diagnosis.candidates.Choice.id)")
-    titles: tuple[str, ...] = Field(description="the remedies in words")
-    code: str = Field(description="the text that ran, as it is printed")
-    reads: str = Field(description="what the toolchain calibrated on, in words")
+    toolchain: Words[str] = Field(description="as in the snippets of remedies")
+    version: Words[str | None] = Field(default=None, description="version of the toolchain that ran")
+    choices: Key[tuple[str, ...]] = Field(description="what it prescribes (engine.diagnosis.candidates.Choice.id)")
+    titles: Phrase[tuple[str, ...]] = Field(description="the remedies in words")
+    code: Prose[str] = Field(description="the text that ran, as it is printed")
+    reads: Prose[str] = Field(description="what the toolchain calibrated on, in words")
     trial: TrialRecord
     own: TrialRecord | None = Field(
         default=None,
@@ -136,7 +139,7 @@ class Proven(BaseModel):
     baseline: int | None = Field(
         default=None, description="place of the execution that changed nothing: the settings in force, the present data"
     )
-    unexecuted: str | None = Field(default=None, description="why no prescription, or no further one, was run")
+    unexecuted: Prose[str | None] = Field(default=None, description="why no prescription, or no further one, was run")
 
 
 class ProofRecord(Proven, Record):
@@ -144,7 +147,9 @@ class ProofRecord(Proven, Record):
 
     seed: int
     trials: tuple[TrialRecord, ...] = ()
-    chain: tuple[str, ...] = Field(default=(), description="keys of proven repairs, each on top of those before it")
+    chain: Key[tuple[str, ...]] = Field(
+        default=(), description="keys of proven repairs, each on top of those before it"
+    )
 
     @property
     def unwritten(self) -> str:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from quantmedic.engine.case.budget_record import LossBudget
+from quantmedic.engine.case.fact_base import Key, Prose, WordKeys, Words
 from quantmedic.engine.case.facts import (
     AskedFacts,
     BiasFacts,
@@ -55,7 +56,7 @@ class GateStep(Record):
     ``constants`` are its parameters; ``reverse`` means that the constant of a Sub or Div comes first.
     """
 
-    op_type: str
+    op_type: Words[str]
     constants: tuple[float, ...] = ()
     reverse: bool = False
     grid: tuple[float, float, float] | None = None
@@ -85,9 +86,9 @@ class TensorRecord(Record):
 
     name: str
     float_name: str
-    producer: str
+    producer: Words[str]
     producer_name: str | None
-    consumers: tuple[str, ...]
+    consumers: Words[tuple[str, ...]]
     readers: tuple[str, ...] = ()
     axis: int | None
     channels: int
@@ -116,12 +117,12 @@ class OperatorRecord(Record):
     float_name: str | None
     quantized_name: str | None
     float_nodes: tuple[str, ...] | None = None
-    op_type: str
+    op_type: Words[str]
     inputs: tuple[int | None, ...]
     outputs: tuple[int | None, ...]
     is_compute: bool
     is_last: bool | None
-    executed_as: str | None
+    executed_as: Words[str | None]
     weight: WeightFacts
     bias: BiasFacts
     constant: ConstantFacts = ConstantFacts()
@@ -142,7 +143,7 @@ class FloatOperatorRecord(Record):
     """
 
     name: str
-    op_type: str
+    op_type: Words[str]
     reads: tuple[int, ...]
     twin: int | None
 
@@ -224,7 +225,7 @@ class SimulationRecord(Record):
     power: tuple[float, ...]
     deployed: RunRecord
     simulated: RunRecord
-    runs: dict[str, RunRecord] = Field(default_factory=dict)
+    runs: Key[dict[str, RunRecord]] = Field(default_factory=dict)
     columns: int | None = None
 
 
@@ -265,11 +266,11 @@ class ImportRecord(Record):
     """
 
     file: str
-    format: str
-    toolchain: str
-    tells: tuple[str, ...] = ()
-    lacks: tuple[str, ...] = ()
-    unknown: tuple[str, ...] = ()
+    format: Words[str]
+    toolchain: Words[str]
+    tells: Prose[tuple[str, ...]] = ()
+    lacks: Prose[tuple[str, ...]] = ()
+    unknown: Prose[tuple[str, ...]] = ()
 
 
 class CaseRecord(Record):
@@ -280,7 +281,7 @@ class CaseRecord(Record):
     """
 
     schema_version: int = CASE_SCHEMA
-    quantmedic_version: str
+    quantmedic_version: Words[str]
     model: ModelFacts
     tensors: tuple[TensorRecord, ...]
     operators: tuple[OperatorRecord, ...]
@@ -289,7 +290,7 @@ class CaseRecord(Record):
     image_input: bool
     spatial_input: bool | None = None
     """Neighbours are measured, for samples are images; None in cases of versions that did not."""
-    metric: str | None
+    metric: Words[str | None]
     metric_higher_is_better: bool | None
     unmatched: tuple[str, ...]
     notices: tuple[str, ...]
@@ -298,7 +299,7 @@ class CaseRecord(Record):
     simulation: SimulationRecord | None = None
     loss_budget: LossBudget | None = None
     stages: tuple[StageRecord, ...] = ()
-    compared: dict[str, str] = Field(default_factory=dict)
+    compared: WordKeys[dict[str, str]] = Field(default_factory=dict)
     recording: Recording | None = None
     expected_float_metric: float | None = None
     expected_quantized_metric: float | None = None

@@ -2,19 +2,19 @@
 
 from typing import Literal
 
-from quantmedic.engine.case.fact_base import Facts, fact
+from quantmedic.engine.case.fact_base import Facts, Prose, Words, fact
 
 
 class SearchFacts(Facts):
     """The mixed-precision or accuracy-driven search of a toolchain, as its log reports it."""
 
-    toolchain: str | None = fact("toolchain whose words were recognized")
+    toolchain: Words[str | None] = fact("toolchain whose words were recognized")
     images: int | None = fact("images that the search judges a choice of bit widths by (smallest number named)")
     unreachable: bool | None = fact("the toolchain says that its target cannot be met")
-    target: str | None = fact("resource or accuracy whose target it is, as the toolchain names it")
+    target: Prose[str | None] = fact("resource or accuracy whose target it is, as the toolchain names it")
     target_value: float | None = fact("value of that target, in the toolchain's unit")
     several_targets: bool | None = fact("more than one resource was restricted")
-    line: str | None = fact("the line of the log that says so")
+    line: Prose[str | None] = fact("the line of the log that says so")
 
 
 #: ``model.framework`` where there is a float model alone, whose quantization failed.
@@ -24,24 +24,26 @@ FLOAT_ALONE = "float"
 class FailureFacts(Facts):
     """How a quantization failed that produced no model, by its log."""
 
-    toolchain: str | None = fact("toolchain whose words were recognized")
+    toolchain: Words[str | None] = fact("toolchain whose words were recognized")
     failed: bool | None = fact("the log ends without a model: one of its lines reports an error")
-    kind: str | None = fact("name of the failure in rules/logs.yaml; None where its words are not known")
-    subject: str | None = fact("operator, tensor or file that the line names")
-    line: str | None = fact("the line of the log that says so")
-    lines: tuple[str, ...] | None = fact("the last lines of the log that report an error, in its order")
-    data_problem: str | None = fact("what is wrong with the calibration data given, and where; None where nothing is")
+    kind: Words[str | None] = fact("name of the failure in rules/logs.yaml; None where its words are not known")
+    subject: Prose[str | None] = fact("operator, tensor or file that the line names")
+    line: Prose[str | None] = fact("the line of the log that says so")
+    lines: Prose[tuple[str, ...] | None] = fact("the last lines of the log that report an error, in its order")
+    data_problem: Prose[str | None] = fact(
+        "what is wrong with the calibration data given, and where; None where nothing is"
+    )
     data_samples: int | None = fact("calibration samples that were read without a complaint")
 
 
 class FloatFacts(Facts):
     """The float model by itself, where no quantized model was made of it."""
 
-    format: Literal["onnx", "litert", "openvino", "torch"] | None = fact("format of the float model")
-    problem: str | None = fact("why the file cannot be read; None where it can, or where there is none")
+    format: Words[Literal["onnx", "litert", "openvino", "torch"] | None] = fact("format of the float model")
+    problem: Prose[str | None] = fact("why the file cannot be read; None where it can, or where there is none")
     opset: int | None = fact("opset of the default domain of the float model")
     operators: int | None = fact("operators of the float model")
-    inputs: tuple[str, ...] | None = fact("its inputs with shape and type; N and ? are open")
+    inputs: Prose[tuple[str, ...] | None] = fact("its inputs with shape and type; N and ? are open")
     dynamic_inputs: tuple[str, ...] | None = fact("inputs with an open side other than the first")
     foreign_types: tuple[str, ...] | None = fact("operator types of domains that neither ONNX nor onnxruntime define")
     constant_bytes: int | None = fact("bytes of all constants, those in external data included", "bytes")
@@ -52,7 +54,7 @@ class FloatFacts(Facts):
     matrix_biases: int | None = fact("biases of convolutions and Gemm that are not vectors, such as (1, 10)")
     first_matrix_bias: str | None = fact("operator of the first of them")
     first_unshaped: str | None = fact("first tensor whose shape inference finds neither type nor rank")
-    shape_error: str | None = fact("what shape inference complains about; None where it does not")
+    shape_error: Prose[str | None] = fact("what shape inference complains about; None where it does not")
 
 
 class CheckpointFacts(Facts):
@@ -87,7 +89,7 @@ class CheckpointFacts(Facts):
         "wide_group_size share a scale",
         "share",
     )
-    config_differences: tuple[str, ...] | None = fact(
+    config_differences: Prose[tuple[str, ...] | None] = fact(
         "settings of the network that both configurations name and that differ, quantized (float), the first eight"
     )
     differing_settings: int | None = fact("number of config_differences")
@@ -110,11 +112,11 @@ class CheckpointFacts(Facts):
     declared_group_size: int | None = fact(
         "weights that share a scale, as the configuration of the quantization says; -1: all of an output channel"
     )
-    declared_groups: str | None = fact(
+    declared_groups: Prose[str | None] = fact(
         "how weights and inputs of layers are quantized: config_groups of compressed-tensors, as JSON, without what is "
         "not said and what recipes do not take"
     )
-    declared_cache: str | None = fact("the same of keys and values: kv_cache_scheme")
+    declared_cache: Prose[str | None] = fact("the same of keys and values: kv_cache_scheme")
     declared_symmetric: bool | None = fact("the configuration says that weights have no zero points (sym)")
     declared_order: bool | None = fact(
         "the configuration says that columns were quantized in the order of their activations (desc_act)"
@@ -123,7 +125,7 @@ class CheckpointFacts(Facts):
         "layers whose codes are held against the nearest ones, where the configuration says GPTQ"
     )
     gptq_moved_share: float | None = fact("largest moved_share of these", "share")
-    kv_cache: str | None = fact(
+    kv_cache: Words[str | None] = fact(
         "type of the codes of the K and V cache that the configuration asks for with stored scales, such as float8"
     )
     kv_blocks: int | None = fact("attention layers, where the configuration asks for such a cache")
@@ -178,7 +180,7 @@ class CheckpointFacts(Facts):
         "layers that the configuration gives bits or a group size by name, and that have others"
     )
     first_unmet_override: str | None = fact("name of the first of them")
-    untied: str | None = fact(
+    untied: Prose[str | None] = fact(
         "how embeddings and output weights differ that the configuration says are one tensor; empty where they do not"
     )
 
@@ -218,14 +220,16 @@ class OverrideFacts(Facts):
         "how many requests the model does not show: the name is in neither model, or the layer's weights are quantized "
         "that were to stay in float, or have other bits"
     )
-    reasons: tuple[str, ...] | None = fact("the first five of them, and what is there instead")
+    reasons: Prose[tuple[str, ...] | None] = fact("the first five of them, and what is there instead")
 
 
 class SettingsFacts(Facts):
     """Settings of the toolchain, where its configuration or its own log was given."""
 
-    activation_error_method: str | None = fact("error that activation thresholds are chosen by: MSE, NOCLIPPING, …")
-    weights_error_method: str | None = fact("error that weight thresholds are chosen by: MSE, HMSE, …")
+    activation_error_method: Words[str | None] = fact(
+        "error that activation thresholds are chosen by: MSE, NOCLIPPING, …"
+    )
+    weights_error_method: Words[str | None] = fact("error that weight thresholds are chosen by: MSE, HMSE, …")
     z_threshold: float | None = fact(
         "activation values further than this from the mean are left out of the choice; infinity: none are", "σ"
     )
@@ -237,11 +241,13 @@ class SettingsFacts(Facts):
     activation_bias_correction: bool | None = fact("the mean error of the activations is taken out of the biases")
     concat_threshold_update: bool | None = fact("operands of a concatenation are raised to its threshold")
     mixed_precision: bool | None = fact("bit widths were searched for")
-    distance_weighting: str | None = fact("how the search weighs the layers' distances: AVG, LAST_LAYER, EXP, HESSIAN")
+    distance_weighting: Words[str | None] = fact(
+        "how the search weighs the layers' distances: AVG, LAST_LAYER, EXP, HESSIAN"
+    )
     hessian_scores: bool | None = fact("the search weighs the layers by Hessian scores")
     learned_rounding: bool | None = fact("weights were tuned by gradients after quantization")
-    toolchain: str | None = fact("toolchain whose configuration or log was read")
-    calibration_method: str | None = fact(
+    toolchain: Words[str | None] = fact("toolchain whose configuration or log was read")
+    calibration_method: Words[str | None] = fact(
         "how thresholds of activations are chosen: minmax, percentile, entropy, kl, mse, moving-average, mix, search "
         "(the toolchain tries several), load (from a file), skip"
     )
@@ -255,18 +261,20 @@ class SettingsFacts(Facts):
     reduce_range: bool | None = fact("weights are kept to 7 bits")
     smooth_quant: bool | None = fact("outliers of activations are moved into the weights")
     float_layers: tuple[str, ...] | None = fact("layers that are left in float by name")
-    float_types: tuple[str, ...] | None = fact("operator types that are left in float")
+    float_types: Words[tuple[str, ...] | None] = fact("operator types that are left in float")
     wide_layers: tuple[str, ...] | None = fact("layers that compute with 16 bits by name")
     host_layers: tuple[str, ...] | None = fact("layers that are moved from the accelerator to the CPU by name")
-    input_order_runtime: str | None = fact("colour format that the deployed model is fed with: rgb, bgr, nv12, gray …")
-    input_order_train: str | None = fact("colour format that the float model was trained with")
+    input_order_runtime: Words[str | None] = fact(
+        "colour format that the deployed model is fed with: rgb, bgr, nv12, gray …"
+    )
+    input_order_train: Words[str | None] = fact("colour format that the float model was trained with")
     input_mean: tuple[float, ...] | None = fact("means that the toolchain builds into the model, per channel", "value")
     input_scale: tuple[float, ...] | None = fact(
         "factors that the toolchain builds into the model, per channel: (pixel - mean) · factor", "1/value"
     )
-    unknown_keys: tuple[str, ...] | None = fact("keys of the configuration that the toolchain does not know")
+    unknown_keys: Prose[tuple[str, ...] | None] = fact("keys of the configuration that the toolchain does not know")
     unknown_key_count: int | None = fact("how many these are")
-    norm_type: str | None = fact("what the toolchain builds in front of the model, by its own word: data_mean …")
+    norm_type: Words[str | None] = fact("what the toolchain builds in front of the model, by its own word: data_mean …")
     calibrates_raw: bool | None = fact(
         "calibration samples pass the means and factors that the toolchain builds into the model: they have to be "
         "given without them"
@@ -276,8 +284,8 @@ class SettingsFacts(Facts):
         "the toolchain turns the order of colours around: one of input_order_runtime and input_order_train is rgb, the "
         "other bgr"
     )
-    chosen_method: str | None = fact("calibration method that the toolchain's own search ended with, by its log")
+    chosen_method: Words[str | None] = fact("calibration method that the toolchain's own search ended with, by its log")
     chosen_percentile: float | None = fact("share of the values that its threshold covers", "%")
     output_bits: int | None = fact("bits that the outputs of the model are computed with", "bits")
-    inert_options: tuple[str, ...] | None = fact("options that are set and do nothing, and why")
+    inert_options: Prose[tuple[str, ...] | None] = fact("options that are set and do nothing, and why")
     inert_option_count: int | None = fact("how many these are")

@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from quantmedic.engine.case.budget_record import Mechanism
-from quantmedic.engine.case.fact_base import Facts, Pattern, Role, fact
+from quantmedic.engine.case.fact_base import Facts, Pattern, Role, Words, fact
 
 
 class SourceFacts(Facts):
@@ -188,7 +188,7 @@ class QuantizerFacts(Facts):
     high: float | None = fact("largest representable value (per tensor)", "value")
     dynamic: bool | None = fact("the scale is computed at run time from the values themselves")
     power_of_two: bool | None = fact("every scale is a power of two")
-    code_type: str | None = fact("type of codes that are small floats, whose grid is uneven: float8e4m3fn …")
+    code_type: Words[str | None] = fact("type of codes that are small floats, whose grid is uneven: float8e4m3fn …")
     reach: float | None = fact("largest magnitude that codes of small floats stand for, of all channels", "value")
 
 
@@ -196,7 +196,7 @@ class RecordedFacts(Facts):
     """What a file of the toolchain records of one tensor: encodings, calibration table or cache."""
 
     origin: str | None = fact("name of the file that says so")
-    method: str | None = fact("how the threshold was chosen, as SettingsFacts.calibration_method names it")
+    method: Words[str | None] = fact("how the threshold was chosen, as SettingsFacts.calibration_method names it")
     low: float | None = fact("smallest value that the recorded threshold covers", "value")
     high: float | None = fact("largest value that the recorded threshold covers", "value")
     scale: float | None = fact("recorded step between two codes", "value")

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from quantmedic.engine.case.fact_base import Facts, Role, fact
+from quantmedic.engine.case.fact_base import Facts, Role, Words, fact
 from quantmedic.engine.case.tensor_facts import ErrorFacts, QuantizerFacts
 
 #: What a weight of a language model is for.
@@ -150,7 +150,7 @@ class WeightFacts(Facts):
         "median variance of the channels / variance + ε of the channel with the largest gain", "ratio"
     )
     max_code: int | None = fact("largest |code - zero point| of the stored weights", "codes")
-    format: str | None = fact(
+    format: Words[str | None] = fact(
         "how the codes are stored: gptq, awq, pack-quantized, int8, fp8, bitsandbytes, torchao, gguf q4_k …, or "
         "fake-quantized"
     )
@@ -160,13 +160,13 @@ class WeightFacts(Facts):
         "groups stored as one value, or with a scale that is 0 or no number, whose float weights differ and have at "
         "least 1 % of the layer's root mean square"
     )
-    dead_group: str | None = fact("the first of them: output channel / group")
+    dead_group: Words[str | None] = fact("the first of them: output channel / group")
     broken_scales: int | None = fact("groups whose stored scale is infinite or no number; between checkpoints")
     broken_scale: str | None = fact("the first of them: output channel / group")
     worst_group_sqnr_db: float | None = fact(
         "lowest rounding sqnr_db of a group whose root mean square is at least 1 % of the layer's", "dB"
     )
-    worst_group: str | None = fact("that group: output channel / group")
+    worst_group: Words[str | None] = fact("that group: output channel / group")
     outlier_groups: int | None = fact(
         "groups whose range one weight takes: it is at least 8 times the root mean square of the others, and the scale "
         "at least 2 times, so that most of the others become 0"
@@ -185,7 +185,7 @@ class WeightFacts(Facts):
         "their format, minus that as declared",
         "dB",
     )
-    better_reading: str | None = fact("that other way: another order of codes, zero points, or groups")
+    better_reading: Words[str | None] = fact("that other way: another order of codes, zero points, or groups")
     input_gain_ratio: float | None = fact(
         "largest / smallest gain of an input channel, stored over float weights, where gains of input and output "
         "channels explain at least three quarters of the squared error (AWQ and SmoothQuant fold such gains in); every "

@@ -23,6 +23,7 @@ from quantmedic.engine.contract.searches import CalibrationsRecord, JudgedSettin
 from quantmedic.engine.diagnosis.prescription import user_names
 from quantmedic.engine.errors import DataError, ModelError
 from quantmedic.engine.rules.toolchain import Toolchain, find_toolchain
+from quantmedic.engine.version import VERSION
 from quantmedic.trials.calibration_search import (
     Judge,
     Setting,
@@ -34,7 +35,6 @@ from quantmedic.trials.calibration_search import (
 from quantmedic.trials.edit import find_executor
 from quantmedic.trials.execute import Executor
 from quantmedic.trials.split import BATCH, MAX_SAMPLES, EvenBatches, read_pool
-from quantmedic.version import VERSION
 
 _DATA = "quantmedic search calibrations float.onnx --representative rep.npz --validation val.npz"
 

@@ -17,7 +17,8 @@ from quantmedic.api.language_models import collect_language_pair, is_language_pa
 from quantmedic.api.notebooks import Watching, watching
 from quantmedic.api.opening import (
     UNUSED_BOXES,
-    Measurement,
+    JudgedMeasurement,
+    measuring_options,
     open_device_tensors,
     open_measurement,
     open_pair,
@@ -33,10 +34,9 @@ from quantmedic.cluster.slices import measure_on_cluster
 from quantmedic.cluster.units import THREADS
 from quantmedic.collectors.case_file.archive import read_case
 from quantmedic.collectors.data.progress import Announce, Progress, no_announcement, no_progress
-from quantmedic.collectors.measure.collect_pair import Elsewhere, Interrupted
+from quantmedic.collectors.measure.collect_pair import Interrupted
 from quantmedic.collectors.measure.collect_pair import collect as measure
-from quantmedic.collectors.measure.extras import Extras
-from quantmedic.collectors.measure.host import threads_to_use
+from quantmedic.collectors.measure.measurement import Measurement
 from quantmedic.collectors.measure.recordings import Recording, record_outputs
 from quantmedic.engine.case.facts import ROLES
 from quantmedic.engine.case.records import Case
@@ -47,7 +47,6 @@ from quantmedic.engine.input_files import missing_model
 from quantmedic.engine.output_files import require_file
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.trials.allowance import Allowance
-from quantmedic.version import VERSION
 
 #: Said of a case whose samples are all measured, but no more than that.
 _NOT_TRIED = (
@@ -164,19 +163,23 @@ def prove_pair(
             help="pass the calibration data with --representative, the evaluation data with --validation, or both",
         )
     base = rules or load_rulebase()
-    measurement, extras = open_measurement(
-        float_model, quantized_model, options, base, progress=progress, announce=announce
-    )
+    measurement = open_measurement(float_model, quantized_model, options, base, progress=progress, announce=announce)
     models = measurement.models
     dump = open_device_tensors(measurement, options)
     printed = read_toolchain(options, base, getattr(models, "quantized_module", None))
-    extras = replace(extras, search=printed.search, settings=printed.settings)
+    extras = replace(measurement.extras, search=printed.search, settings=printed.settings)
+    measurement = replace(measurement, extras=extras)
     with models.as_deployed(), _connect_once(options) as options:
         earlier = _unfinished_case(options)
         elsewhere = None
         if options.cluster is not None:
             elsewhere = partial(measure_on_cluster, float_model, quantized_model, options, progress)
-        case = _measure(measurement, extras, options, earlier, elsewhere)
+        case = measure(
+            measurement,
+            resume=earlier,
+            checkpoint=lambda case: _save_checkpoint(case, options),
+            elsewhere=elsewhere,
+        )
         case = _with_simulation_of(earlier, case)
         case = printed.added_to(_with_data_options(case, options), models)
         try:
@@ -223,27 +226,6 @@ def _connect_once(options: CollectOptions) -> Iterator[CollectOptions]:
         return
     with connect(options.cluster) as client:
         yield replace(options, cluster=client)
-
-
-def _measure(
-    measurement: Measurement,
-    extras: Extras,
-    options: CollectOptions,
-    earlier: Case | None,
-    elsewhere: Elsewhere | None,
-) -> Case:
-    return measure(
-        measurement.models,
-        measurement.datasets,
-        options=measurement.options,
-        version=VERSION,
-        metric=measurement.metric,
-        progress=measurement.progress,
-        resume=earlier,
-        checkpoint=lambda case: _save_checkpoint(case, options),
-        extras=extras,
-        elsewhere=elsewhere,
-    )
 
 
 def _with_simulation_of(earlier: Case | None, case: Case) -> Case:
@@ -310,7 +292,7 @@ def _calibrating_samples(case: Case) -> int:
     return int(np.isin(judging, calibrating).sum())
 
 
-def _with_latency(case: Case, measurement: Measurement) -> Case:
+def _with_latency(case: Case, measurement: JudgedMeasurement) -> Case:
     """The case with the time of one run of both models on their first sample, and of each operator."""
     measurement.progress("latency", 0, None)
     dataset = measurement.datasets[main_role(case)]
@@ -348,12 +330,4 @@ def record_pair(
     if options.device is not None:
         models.run_on(options.device)
     with models.as_deployed():
-        return record_outputs(
-            models,
-            datasets["validation"],
-            output,
-            samples=options.samples,
-            batch_size=options.batch_size,
-            threads=threads_to_use(options.threads),
-            progress=progress,
-        )
+        return record_outputs(Measurement(models, datasets, measuring_options(options), progress=progress), output)

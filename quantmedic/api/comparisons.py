@@ -7,10 +7,10 @@ from quantmedic.api.judging import inspect, judge
 from quantmedic.api.rulebase import load_rulebase
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.rules.rulebase import RuleBase
+from quantmedic.engine.version import VERSION
 from quantmedic.engine.versus.side_by_side import ComparisonReport, Judged, side_by_side
 from quantmedic.reports.comparison_formats import comparison_files
 from quantmedic.reports.write import Written, place
-from quantmedic.version import VERSION
 
 FORMATS = ("html", "markdown", "json")
 

@@ -31,7 +31,7 @@ from quantmedic.engine.case.facts import (
 from quantmedic.engine.case.records import Case, CaseRecord
 from quantmedic.engine.errors import DataError, QuantmedicError
 from quantmedic.engine.rules.rulebase import RuleBase
-from quantmedic.version import VERSION
+from quantmedic.engine.version import VERSION
 
 #: ``mode`` in the run record of such a case.
 FAILED = "failed"

@@ -15,7 +15,6 @@ from quantmedic.engine.case.facts import SearchFacts, SettingsFacts
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import DataError
 from quantmedic.engine.rules.rulebase import RuleBase
-from quantmedic.version import VERSION
 
 
 def import_files(*paths: str | Path) -> Case:
@@ -48,7 +47,7 @@ def import_files(*paths: str | Path) -> Case:
         raise DataError("no file of a toolchain was given", help="name its configuration, log, table or encodings")
     sources = [read_source(file) for file in files]
     if not cases:
-        return imported_case(sources, VERSION)
+        return imported_case(sources)
     return with_sources(load_case(cases[0]), sources)
 
 

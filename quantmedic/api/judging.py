@@ -27,8 +27,8 @@ from quantmedic.engine.formulas.spreads import display_histogram
 from quantmedic.engine.formulas.task_metric import sizes_to_tell
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.engine.rules.toolchain import find_toolchain
+from quantmedic.engine.version import VERSION
 from quantmedic.reports.text import count
-from quantmedic.version import VERSION
 
 if TYPE_CHECKING:
     import pandas

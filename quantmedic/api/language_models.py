@@ -22,7 +22,7 @@ from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import DataError
 from quantmedic.engine.output_files import require_file
 from quantmedic.engine.rules.rulebase import RuleBase
-from quantmedic.version import VERSION
+from quantmedic.engine.version import VERSION
 
 #: Values of ``prove`` that nobody asks for.
 _UNASKED = (False, "first")

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
 from typing import Literal, ParamSpec, TypeVar
@@ -17,10 +17,10 @@ from quantmedic.collectors.front_ends import front_end_of, front_end_of_pair
 from quantmedic.collectors.measure.collect_pair import collect
 from quantmedic.collectors.measure.detector_reading import read_detector
 from quantmedic.collectors.measure.device_tensors import DEVICE_TENSORS, DUMP_OPTION, NAMES_OPTION, CompareDump
-from quantmedic.collectors.measure.extras import Extras
 from quantmedic.collectors.measure.front_end import GivenData
 from quantmedic.collectors.measure.given_outputs import References
 from quantmedic.collectors.measure.host import threads_to_use
+from quantmedic.collectors.measure.measurement import Extras, Measurement
 from quantmedic.collectors.measure.memory import heed_memory
 from quantmedic.collectors.measure.models import Models
 from quantmedic.collectors.measure.options import Options
@@ -40,7 +40,6 @@ from quantmedic.engine.metrics.detection import BOX_METRICS
 from quantmedic.engine.metrics.kinds import is_share
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.trials.layer_search import Searched
-from quantmedic.version import VERSION
 
 #: Said of labels that are boxes where they do not fit, or it is open how the outputs are read.
 UNUSED_BOXES = "the labels were not used as boxes"
@@ -80,7 +79,7 @@ def open_evaluation(float_model: ModelSource, quantized_model: ModelSource, opti
     threads = threads_to_use(options.threads)
     brief = Options(samples=max(LOOKED_AT, dataset.unit), threads=threads, seed=options.seed)
     with models.as_deployed():
-        case = collect(models, {role: dataset}, options=brief, version=VERSION, metric=metric)
+        case = collect(Measurement(models, {role: dataset}, brief, metric))
     return Searched(models, dataset, case, metric, threads, options.seed)
 
 
@@ -208,16 +207,11 @@ def _default_metric(dataset: Dataset) -> str | None:
     return "top1" if are_classes else None
 
 
-@dataclass(frozen=True)
-class Measurement:
-    """Two opened models with their data, and how they are measured and judged."""
+@dataclass(frozen=True, kw_only=True)
+class JudgedMeasurement(Measurement):
+    """A measurement with the rules that judge it; ``announce`` is called with a line on what takes long."""
 
-    models: Models
-    datasets: Mapping[Role, Dataset]
-    metric: Metric | None
-    options: Options
     base: RuleBase
-    progress: Progress
     announce: Announce = no_announcement
 
 
@@ -229,7 +223,7 @@ def open_measurement(
     *,
     progress: Progress = no_progress,
     announce: Announce = no_announcement,
-) -> tuple[Measurement, Extras]:
+) -> JudgedMeasurement:
     """Both models, their data and what was computed elsewhere, opened as the options say."""
     models, datasets = open_pair(float_model, quantized_model, options)
     with models.as_deployed():
@@ -237,19 +231,20 @@ def open_measurement(
     extras = open_references(models, datasets, options, metric)
     if options.device is not None:
         models.run_on(options.device)
-    measurement = Measurement(
+    return JudgedMeasurement(
         models=models,
         datasets=datasets,
         metric=metric,
-        options=heed_memory(models, datasets, _observer_options(options), options.memory),
+        options=heed_memory(models, datasets, measuring_options(options), options.memory),
+        extras=extras,
         base=base,
         progress=progress,
         announce=announce,
     )
-    return measurement, replace(extras, device=options.device)
 
 
-def _observer_options(options: CollectOptions) -> Options:
+def measuring_options(options: CollectOptions) -> Options:
+    """How both models are measured, as the options of a command say."""
     return Options(
         samples=options.samples,
         batch_size=options.batch_size,
@@ -279,6 +274,7 @@ def open_references(
         expected_quantized_metric=_expected_metric(
             "quantized", options.expected_quantized_metric, name, datasets.values()
         ),
+        device=options.device,
     )
 
 

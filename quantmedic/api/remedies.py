@@ -9,7 +9,7 @@ import numpy as np
 
 from quantmedic.api.cases import with_notice
 from quantmedic.api.judging import inspect, judge
-from quantmedic.api.opening import Measurement
+from quantmedic.api.opening import JudgedMeasurement
 from quantmedic.api.options import ModelSource
 from quantmedic.api.rulebase import load_rulebase
 from quantmedic.collectors.front_ends import front_end_of
@@ -57,7 +57,7 @@ class Proof:
     fix: Callable[[], Edited] | None = None
 
 
-def simulate_remedies(case: Case, measurement: Measurement) -> Case:
+def simulate_remedies(case: Case, measurement: JudgedMeasurement) -> Case:
     """The case with its loss budget, and simulated remedies of what is suspected.
 
     Both are had of every pair whose outputs differ: a network that withstands its noise now may not do so later.
@@ -76,7 +76,7 @@ def simulate_remedies(case: Case, measurement: Measurement) -> Case:
     _announce_cost(case, facts, measurement)
     measurement.progress("remedies", done, None)
     try:
-        simulation = Simulation(measurement.models, measurement.datasets[role], role, case, measurement.options)
+        simulation = Simulation(measurement, role, case)
 
         def run(change: Change) -> RunRecord:
             nonlocal done
@@ -122,7 +122,7 @@ def _few_noisy_samples(record: SimulationRecord, numbers: Sequence[int] | None) 
     ]
 
 
-def _announce_cost(case: Case, facts: CaseFacts, measurement: Measurement) -> None:
+def _announce_cost(case: Case, facts: CaseFacts, measurement: JudgedMeasurement) -> None:
     """Say what attribution is expected to take, where that is more than what measuring took."""
     cost = expected_cost(case, brief=_is_brief(facts, measurement.base))
     if cost.is_large:
@@ -141,7 +141,7 @@ def _with_budget(
     case: Case,
     facts: CaseFacts,
     simulation: Simulation,
-    measurement: Measurement,
+    measurement: JudgedMeasurement,
 ) -> Case:
     notices = measurement.models.float_graph.notices
     known = len(notices)
@@ -161,7 +161,7 @@ def _with_budget(
 
 def prove_remedies(
     case: Case,
-    measurement: Measurement,
+    measurement: JudgedMeasurement,
     allowance: Allowance,
     toolchain: str | None = None,
     *,
@@ -247,7 +247,7 @@ def _healing_everywhere(judged: Diagnosis) -> list[str]:
     return [family.healed_by for family in healing if family.healed_by is not None]
 
 
-def _open_workshop(measurement: Measurement, judged: Diagnosis) -> tuple[Workshop | None, str | None]:
+def _open_workshop(measurement: JudgedMeasurement, judged: Diagnosis) -> tuple[Workshop | None, str | None]:
     """Where prescriptions are run, or None and why they cannot be."""
     framework = measurement.models.framework
     chosen, base = judged.toolchain, measurement.base.for_framework(framework)

@@ -13,13 +13,13 @@ from quantmedic.api.calibration_search import search_calibrations
 from quantmedic.api.judging import check_toolchain, inspect, judge
 from quantmedic.api.keywords import group_search_arguments
 from quantmedic.api.notebooks import Watching, watching
-from quantmedic.api.opening import open_evaluation, open_pair, with_time_limit
+from quantmedic.api.opening import measuring_options, open_evaluation, open_pair, with_time_limit
 from quantmedic.api.options import SEARCHES, SUSPECT, TAKEN, ModelSource, SearchOptions, What
 from quantmedic.api.rulebase import load_rulebase
 from quantmedic.cluster.searches import run_on_cluster, simulate_on_cluster
 from quantmedic.collectors.data.progress import Progress
 from quantmedic.collectors.measure.debugger import debug, open_metrics
-from quantmedic.collectors.measure.host import threads_to_use
+from quantmedic.collectors.measure.measurement import Measurement
 from quantmedic.collectors.measure.models import Models
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.contract.searches import (
@@ -48,7 +48,6 @@ from quantmedic.reports.search_formats import search_files
 from quantmedic.reports.write import Written, place
 from quantmedic.trials.float_search import FallbackTrial, try_denylists
 from quantmedic.trials.layer_search import Experiment, LayerSearch, Searched
-from quantmedic.version import VERSION
 
 
 def search(
@@ -298,16 +297,8 @@ def debug_pair(
         {"layer": options.layer_metrics, "pair": options.pair_metrics, "output": options.output_metrics}
     )
     models, datasets = open_pair(float_model, quantized_model, options, role)
-    record = debug(
-        models,
-        datasets[role],
-        functions,
-        samples=options.samples,
-        threads=threads_to_use(options.threads),
-        suspect_steps=limit,
-        version=VERSION,
-        progress=progress,
-    )
+    measurement = Measurement(models, datasets, measuring_options(options), progress=progress)
+    record = debug(measurement, role, functions, limit)
     if not options.denylists:
         return record
     lists = {text: names_of_denylist(text, record) for text in options.denylists}

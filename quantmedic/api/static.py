@@ -14,7 +14,7 @@ from quantmedic.collectors.measure.checkpoints import CHECKPOINTS
 from quantmedic.collectors.measure.static import case_of_files
 from quantmedic.engine.case.records import STATIC, Case
 from quantmedic.engine.rules.rulebase import RuleBase
-from quantmedic.version import VERSION
+from quantmedic.engine.version import VERSION
 
 
 def collect_static(
@@ -60,4 +60,4 @@ def collect_static(
             return printed.added_to(found.with_record(run={**found.record.run, "mode": STATIC}))
         told("static", 0, None)
         models = open_files(float_model, quantized_model)
-        return printed.added_to(case_of_files(models, version=VERSION, threads=threads), models)
+        return printed.added_to(case_of_files(models, threads), models)

@@ -31,7 +31,6 @@ from quantmedic.trials.layer_search import Experiment
 from quantmedic.trials.tasks import EditTask, Task, attempt
 from quantmedic.trials.tasks import Outcome as TrialOutcome
 from quantmedic.trials.workbench import Subject, Workbench
-from quantmedic.version import VERSION
 
 Opened = TypeVar("Opened")
 P = ParamSpec("P")
@@ -154,8 +153,7 @@ def _borrow(
 
 def _open_slices(job: Job) -> Run:
     """The models of a job, looked at on their first batch."""
-    opened, extras = open_measurement(job.float_model, job.quantized_model, job.options, load_rulebase())
-    return Run(opened.models, opened.datasets, opened.options, VERSION, opened.metric, extras)
+    return Run(open_measurement(job.float_model, job.quantized_model, job.options, load_rulebase()))
 
 
 def _open_experiment(job: Job) -> Experiment:
@@ -171,7 +169,7 @@ def _open_fallback(job: Job) -> FallbackTrial:
 def _open_trials(job: Job, stored: StoredCase) -> tuple[Models, Workbench]:
     """The models as they were given, and a workbench on a case that was measured of them."""
     assert job.trial is not None
-    opened, _ = open_measurement(job.float_model, job.quantized_model, job.options, load_rulebase())
+    opened = open_measurement(job.float_model, job.quantized_model, job.options, load_rulebase())
     models = opened.models
     with models.as_deployed():
         metric = opened.metric if job.trial.by_metric else None

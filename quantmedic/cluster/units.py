@@ -17,8 +17,8 @@ from quantmedic.collectors.measure.host import has_vnni, wants_exact_kernels
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import DataError, QuantmedicError
 from quantmedic.engine.output_files import scratch_folder, write_file
+from quantmedic.engine.version import VERSION
 from quantmedic.trials.split import Pool
-from quantmedic.version import VERSION
 
 if TYPE_CHECKING:
     from distributed import Client, Future

@@ -15,7 +15,8 @@ from quantmedic.cli import main as command_line
 from quantmedic.cli.main import cli
 from quantmedic.collectors.case_file.archive import read_case
 from quantmedic.collectors.data.arrays import as_array
-from quantmedic.collectors.data.functions import FunctionSource, failing_as, import_function
+from quantmedic.collectors.data.functions import failing_as, import_function
+from quantmedic.collectors.data.sources import FunctionSource
 from quantmedic.collectors.measure.debugger import UserMetric
 from quantmedic.collectors.metrics.metric import call_metric
 from quantmedic.demo import patient

@@ -14,6 +14,7 @@ from onnxruntime.quantization import quantize_static
 from quantmedic.collectors.data.datasets import open_dataset
 from quantmedic.collectors.from_onnx.onnx_models import open_models
 from quantmedic.collectors.measure.collect_pair import collect
+from quantmedic.collectors.measure.measurement import Measurement
 from quantmedic.collectors.measure.options import Options
 from quantmedic.collectors.metrics.metric import Metric, load_metric
 from quantmedic.demo import patient
@@ -49,7 +50,7 @@ def trial(
 ) -> FallbackTrial:  # fmt: skip
     models = open_models(*paths)
     dataset = open_dataset(data, models.input_specs, role="validation", labels=labels)
-    case = collect(models, {"validation": dataset}, options=Options(samples=8), version="test")
+    case = collect(Measurement(models, {"validation": dataset}, Options(samples=8)))
     settings = {"samples": 64, **options}
     seed = settings.pop("seed", 0)
     return FallbackTrial(Searched(models, dataset, case, metric, 1, seed), goal, **settings)

@@ -16,6 +16,7 @@ from quantmedic.collectors.data.datasets import open_dataset
 from quantmedic.collectors.data.preprocessing import Preprocessing
 from quantmedic.collectors.from_onnx.onnx_models import open_models
 from quantmedic.collectors.measure.collect_pair import collect
+from quantmedic.collectors.measure.measurement import Measurement
 from quantmedic.collectors.measure.options import Options
 from quantmedic.demo import patient
 from quantmedic.engine.contract.searches import MODES
@@ -28,7 +29,7 @@ Array = NDArray[Any]
 def experiment(paths: tuple[Path, Path], data: Any, samples: int = 64, seed: int = 0, **options: Any) -> Experiment:
     models = open_models(*paths)
     dataset = open_dataset(data, models.input_specs, role="validation", **options)
-    case = collect(models, {"validation": dataset}, options=Options(samples=8), version="test")
+    case = collect(Measurement(models, {"validation": dataset}, Options(samples=8)))
     searched = Searched(models, dataset, case, None, 1, seed)
     return Experiment(searched, modes=MODES, samples=samples, batch_size=8)
 

@@ -19,7 +19,7 @@ from quantmedic.collectors.from_onnx.integer import INTEGER_OPS
 from quantmedic.collectors.from_onnx.onnx_graph import OnnxGraph, PairedOnnxGraphs
 from quantmedic.collectors.from_onnx.parse import parse
 from quantmedic.collectors.pair.graph import Operator
-from quantmedic.collectors.pair.originals import bias_of, original_of, weight_of
+from quantmedic.collectors.pair.originals import OperatorPair, bias_of, weight_of
 from quantmedic.engine.errors import ModelError
 from quantmedic.trials.from_onnx.draft import Array, Draft, LearnedLayer, LearnedModel
 from quantmedic.trials.from_onnx.qdq import to_qdq
@@ -154,9 +154,10 @@ def _is_computed_bias(models: PairedOnnxGraphs, op: Operator) -> bool:
 def _biased_twin(models: PairedOnnxGraphs, op: Operator, twin: Operator) -> str:
     """What the twin writes, with a normalization or an addition behind it that the quantized layer has built in."""
     readers = models.float_graph.consumers.get(twin.outputs[0], [])
-    if original_of(op, models.quantized, twin, models.float_graph).folded:
+    pair = OperatorPair(op, models.quantized, twin, models.float_graph)
+    if pair.original.folded:
         return readers[0].outputs[0]
-    gained = bias_of(op, models.quantized) is not None and bias_of(twin, models.float_graph) is None
+    gained = pair.bias is not None and pair.twin_bias is None
     added = _addition(models.float_graph, twin)
     return added.outputs[0] if gained and added is not None and twin.op_type == "MatMul" else twin.outputs[0]
 

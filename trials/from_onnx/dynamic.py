@@ -8,7 +8,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from quantmedic.collectors.pair.graph import Operator
-from quantmedic.collectors.pair.originals import normalization_of, original_of, weight_of
+from quantmedic.collectors.pair.originals import OperatorPair
 from quantmedic.collectors.pair.tensor_pairs import PairedGraphs
 from quantmedic.engine.formulas.change import Change, WeightForm
 from quantmedic.trials.from_onnx.codes import Codes, Float32, codes_in_form
@@ -74,10 +74,10 @@ def settle_dynamic(
 
 def _float_weight(op: Operator, models: PairedGraphs) -> Float32 | None:
     """The float weights; None too where a normalization may be folded into them, which their codes do not show."""
-    twin = models.match.operators.get(op.index)
-    if twin is None or normalization_of(twin, models.float_graph) is not None:
+    pair = OperatorPair.of(op, models)
+    if pair.normalization is not None:
         return None
-    weight, stored = original_of(op, models.quantized, twin, models.float_graph).weight, weight_of(op, models.quantized)
+    weight, stored = pair.original.weight, pair.weight
     if weight is None or stored is None or (stored.values is not None and stored.values.shape != weight.shape):
         return None
     return weight

@@ -12,14 +12,7 @@ from quantmedic.collectors.from_onnx.onnx_graph import PairedOnnxGraphs
 from quantmedic.collectors.from_onnx.unsigned import OFFSET
 from quantmedic.collectors.pair.constants import Constant
 from quantmedic.collectors.pair.graph import Operator
-from quantmedic.collectors.pair.originals import (
-    Original,
-    bias_of,
-    original_of,
-    other_operands,
-    output_axis,
-    weight_of,
-)
+from quantmedic.collectors.pair.originals import OperatorPair, Original, bias_of, output_axis, weight_of
 from quantmedic.collectors.pair.weight_forms import encode_on_grid
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.formulas.change import Change, WeightForm
@@ -56,8 +49,7 @@ class Layer:
     @cached_property
     def original(self) -> Original:
         """The float values that its weights and bias encode."""
-        twin = self.models.match.operators.get(self.op.index)
-        return original_of(self.op, self.models.quantized, twin, self.models.float_graph)
+        return OperatorPair.of(self.op, self.models).original
 
     @cached_property
     def position(self) -> int:
@@ -177,7 +169,7 @@ def settle_operands(draft: Draft, models: PairedOnnxGraphs, case: Case, change: 
         if node is None or case.record.operators[k].is_compute or k not in change.biases:
             continue
         places = [i for i, name in enumerate(node.input) if name]
-        for operand in other_operands(op, graph, models.match.operators.get(k), models.float_graph):
+        for operand in OperatorPair.of(op, models).other_operands():
             if operand.place < len(places):
                 name = draft.add_constant(f"{operand.stored.name}_float", operand.original_values)
                 node.input[places[operand.place]] = name

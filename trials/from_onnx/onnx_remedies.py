@@ -6,7 +6,7 @@ Prescriptions of ONNX Runtime and of other toolchains run in a process of their 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import numpy as np
 import onnx
@@ -20,7 +20,7 @@ from quantmedic.collectors.from_onnx.onnx_models import OnnxModels, graph_runner
 from quantmedic.collectors.from_onnx.onnx_record import kernels_of_model
 from quantmedic.collectors.from_onnx.onnx_session import executed_types
 from quantmedic.collectors.from_onnx.parse import parse
-from quantmedic.collectors.measure.models import Edited, Fitting, Kernel, Models, Runner
+from quantmedic.collectors.measure.models import Edited, Fitting, Kernel, Models
 from quantmedic.collectors.measure.record import kernel_of
 from quantmedic.collectors.pair.feed import feed_of
 from quantmedic.collectors.pair.graph import Shape
@@ -87,13 +87,6 @@ dataloader = _Loader()
 """
 
 
-class EditableModels(PairedOnnxGraphs, Protocol):
-    """Models whose quantized one is an ONNX graph, of which changed copies can be run."""
-
-    def quantized_runner(self, threads: int, changed: onnx.ModelProto | None = None) -> Runner:
-        """Runs the quantized model, or a changed copy of it."""
-
-
 @dataclass(frozen=True)
 class OnnxEdited(Edited):
     """An ONNX model with a change carried out, or made anew from the float one; ``model`` is never the original."""
@@ -102,7 +95,7 @@ class OnnxEdited(Edited):
 
 
 def edit(
-    models: EditableModels,
+    models: OnnxModels,
     case: Case,
     change: Change,
     fitting: Fitting | None = None,
@@ -151,7 +144,7 @@ def edit(
 
 
 def _learn(
-    models: EditableModels, model: onnx.ModelProto, parts: Collection[Learned], fitting: Fitting | None, read: Reader
+    models: OnnxModels, model: onnx.ModelProto, parts: Collection[Learned], fitting: Fitting | None, read: Reader
 ) -> tuple[onnx.ModelProto, list[str]]:
     """The edited model with what is learned on samples, and what could not be learned, in words."""
     if fitting is None:
@@ -185,9 +178,7 @@ class _Pair:
     shapes: Mapping[str, Shape]
 
 
-def _edit_constants(
-    models: EditableModels, case: Case, change: Change, runtime: str
-) -> tuple[onnx.ModelProto, list[str]]:
+def _edit_constants(models: OnnxModels, case: Case, change: Change, runtime: str) -> tuple[onnx.ModelProto, list[str]]:
     """A copy with new grids, weights and biases, and what of these could not be carried out, in words."""
     draft = Draft(models.quantized.model)
     to_qdq(draft, models.quantized)

@@ -25,7 +25,7 @@ from quantmedic.collectors.from_torch.torch_models import TorchModels
 from quantmedic.collectors.from_torch.torch_pair import TorchPair, arrays_of, call_module
 from quantmedic.collectors.measure.models import Edited, Fitting, Float32, Models
 from quantmedic.collectors.pair.graph import Operator
-from quantmedic.collectors.pair.originals import bias_of, weight_of
+from quantmedic.collectors.pair.originals import OperatorPair, weight_of
 from quantmedic.collectors.pair.weight_forms import forms_of
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import ModelError
@@ -148,8 +148,8 @@ class _Editor:
         """Let an operator compute with other weights, a float bias, or both."""
         models, graph = self._models, self._graph
         op = graph.operators[k]
-        forms = forms_of(op, graph, models.match.operators.get(k), models.float_graph)
-        weight, bias = weight_of(op, graph), bias_of(op, graph)
+        pair = OperatorPair(op, graph, models.match.operators.get(k), models.float_graph)
+        forms, weight, bias = forms_of(pair), pair.weight, pair.bias
         if forms is None or weight is None:
             if k in change.weights:
                 self.unedited.append(f"the weights of {op.name}: their float values are not known")

@@ -31,6 +31,7 @@ from quantmedic.collectors.measure.plan import foresee
 from quantmedic.collectors.measure.record import record_models
 from quantmedic.collectors.pair.channels import channel_axes
 from quantmedic.collectors.pair.match import match
+from quantmedic.collectors.pair.originals import OperatorPair
 from quantmedic.collectors.pair.patterns import Bounds, clip_bounds
 from quantmedic.collectors.pair.quantizer import Quantizer
 from quantmedic.collectors.pair.tensor_pairs import pairs_of
@@ -646,7 +647,7 @@ def test_a_bias_beyond_32_bits_keeps_its_codes(tmp_path: Path) -> None:
         bias.quantizer is not None and bias.quantizer.bits == 64 and bias.codes is not None and bias.values is not None
     )
     assert bias.codes.tolist() == [2**33, -5, 7]
-    found = bias_facts(graph.operators[0], graph, None, graph)
+    found = bias_facts(OperatorPair(graph.operators[0], graph, None, graph))
     assert (found.bits, found.overflowing_channels) == (64, 0) and found.max_code == pytest.approx(2**33)
     np.testing.assert_allclose(bias.values, np.array([2**33, -5, 7]) * scale, rtol=1e-6)
     assert Translation(model).untranslated == []
@@ -794,7 +795,7 @@ def every_tensor(model: LiteModel, feeds: Mapping[str, Array]) -> dict[str, tupl
 
 def recorded(models: LiteRTModels) -> CaseRecord:
     plan = foresee(models)
-    return record_models(plan, dict, spatial=None, how={}, version="test")[0]
+    return record_models(plan, dict, spatial=None, how={})[0]
 
 
 @pytest.mark.parametrize("name", PAIRS)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from builders import plain_loops as reference
 from builders.onnx_models import (
     Net,
     Recipe,
@@ -41,11 +42,10 @@ from onnxruntime.quantization import QuantFormat, QuantType
 
 import quantmedic
 from quantmedic.collectors.from_onnx.onnx_graph import attributes_of, node_of
-from quantmedic.collectors.pair.attributes import readable_attributes
+from quantmedic.collectors.measure.record import readable_attributes
 from quantmedic.collectors.pair.graph import Operator
 from quantmedic.collectors.pair.weight_arrays import weight_arrays
 from quantmedic.collectors.statistics import accumulate
-from quantmedic.collectors.statistics import numpy_loops as reference
 from quantmedic.engine.case.facts import CaseFacts, ErrorFacts, LayerFacts, TensorFacts
 from quantmedic.engine.case.histogram import BINS, SHIFT
 from quantmedic.engine.case.records import (

@@ -19,7 +19,7 @@ def ranges(**ends: tuple[float, float]) -> Mapping[str, RecordedFacts]:
 
 
 def alone(*sources: Source) -> Case:
-    return imported_case(sources, "1")
+    return imported_case(sources)
 
 
 def said(case: Case) -> str:

@@ -40,6 +40,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval  # noqa: E402
 import quantmedic  # noqa: E402
 from quantmedic.api.opening import open_pair  # noqa: E402
 from quantmedic.api.options import CollectOptions  # noqa: E402
+from quantmedic.collectors.measure.measurement import Measurement  # noqa: E402
 from quantmedic.collectors.measure.options import Options  # noqa: E402
 from quantmedic.collectors.measure.simulation import Simulation  # noqa: E402
 from quantmedic.engine.case.facts import CaseFacts, LayerFacts, TensorFacts  # noqa: E402
@@ -361,7 +362,7 @@ class Ward:
     def of(cls, found: Measured) -> "Ward":
         models, sets = open_pair(found.net, found.quantized, CollectOptions(validation=batches(found.x)))
         options = Options(samples=len(found.x), batch_size=8)
-        return cls(models, Simulation(models, sets["validation"], "validation", found.case, options))
+        return cls(models, Simulation(Measurement(models, sets, options), "validation", found.case))
 
     def edited(self, case: Case, change: Change) -> float:
         run = edit(self.models, case, change).runner(1)

@@ -23,6 +23,7 @@ from onnxruntime.quantization.quant_utils import quantize_data
 import quantmedic
 from quantmedic.collectors.data.datasets import open_dataset
 from quantmedic.collectors.from_onnx.onnx_models import open_models
+from quantmedic.collectors.measure.measurement import Measurement
 from quantmedic.collectors.measure.options import Options
 from quantmedic.collectors.measure.simulation import Simulation
 from quantmedic.collectors.pair.weight_forms import round_to_best_grid, round_to_grid
@@ -85,7 +86,7 @@ def measured(source: Path, target: Path, data: Images) -> tuple[Case, Simulation
     case = quantmedic.collect(source, target, validation=data)
     models = open_models(source, target)
     dataset = open_dataset(data, models.input_specs, role="validation")
-    return case, Simulation(models, dataset, "validation", case, Options())
+    return case, Simulation(Measurement(models, {"validation": dataset}, Options()), "validation", case)
 
 
 def deployed_sqnr_db(source: Path, target: Path, data: Images) -> float:

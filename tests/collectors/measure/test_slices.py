@@ -13,8 +13,9 @@ from quantmedic.api.opening import open_pair
 from quantmedic.api.options import CollectOptions
 from quantmedic.collectors.case_file.archive import read_case, write_case
 from quantmedic.collectors.case_file.case_arrays import arrays_of_statistics
+from quantmedic.collectors.data.progress import Progress, no_progress
 from quantmedic.collectors.measure.collect_pair import Interrupted, Run, collect
-from quantmedic.collectors.measure.extras import Extras
+from quantmedic.collectors.measure.measurement import Measurement
 from quantmedic.collectors.measure.options import Options
 from quantmedic.collectors.measure.slices import MAX_SLICES, Slicing, require_counted
 from quantmedic.demo import patient
@@ -26,17 +27,19 @@ pytestmark = pytest.mark.thorough
 SAMPLES = 200
 
 
-def measured(validation: Any = None, mode: Any = "exact", threads: int = 1, **how: Any) -> Case:
+def measured(
+    validation: Any = None, mode: Any = "exact", threads: int = 1, progress: Progress = no_progress, **how: Any
+) -> Case:
     source = images(SAMPLES) if validation is None else validation
     pair, datasets = open_pair(*patient(healthy=False)[0], CollectOptions(validation=source))
     options = Options(mode=mode, threads=threads, batch_size=8)
-    return collect(pair, datasets, options=options, version="1", **how)
+    return collect(Measurement(pair, datasets, options, progress=progress), **how)
 
 
 def measured_slices(numbers: tuple[int, ...], mode: Any = "exact") -> list[Case]:
     """These slices, each measured by itself, as workers of a cluster do."""
     pair, datasets = open_pair(*patient(healthy=False)[0], CollectOptions(validation=images(SAMPLES)))
-    run = Run(pair, datasets, Options(mode=mode, threads=1, batch_size=8), "1", None, Extras())
+    run = Run(Measurement(pair, datasets, Options(mode=mode, threads=1, batch_size=8)))
     return [run.measure_slice("validation", number) for number in numbers]
 
 

@@ -9,10 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quantmedic.collectors.metrics.box_labels import count_flat_boxes, label_layout, labelled_boxes
-from quantmedic.collectors.metrics.box_readings import BoxReading, Columns, Raw, ScoreKind, corners, raw_boxes
+from quantmedic.collectors.metrics.box_readings import (
+    BoxReading,
+    Columns,
+    Raw,
+    ScoreKind,
+    corners,
+    describe_numbers,
+    fitting_kinds,
+    raw_boxes,
+)
 from quantmedic.collectors.metrics.metric import load_metric
 from quantmedic.collectors.metrics.reading import Reading
-from quantmedic.collectors.metrics.score_kinds import describe_numbers, fitting_kinds
 from quantmedic.engine.errors import DataError
 
 

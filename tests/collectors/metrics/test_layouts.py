@@ -32,7 +32,7 @@ def test_boxes_are_found_whatever_their_layout(found):
     assert value("map", renamed, labels) == wanted
     assert value("map", renamed, labels, output="c, a, my_labels") == wanted
     whole = np.concatenate([outputs["boxes"], outputs["scores"][..., None], outputs["classes"][..., None]], axis=2)
-    assert value("map", [whole], labels) == wanted
+    assert value("map", {"found": whole}, labels) == wanted
     by_class = np.where(np.arange(3) == outputs["classes"][..., None], outputs["scores"][..., None], 0.0)
     assert value("map", {"boxes": outputs["boxes"], "probabilities": by_class}, labels) == pytest.approx(wanted)
 

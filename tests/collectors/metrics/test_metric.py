@@ -52,7 +52,7 @@ def test_a_row_with_nan_is_never_right():
 
 def test_labels_may_be_whole_floats_or_a_column():
     for labels in (np.array([1.0, 0.0]), np.array([[1], [0]])):
-        assert per_sample(load_metric("top1"), [np.eye(2)[::-1]], labels).tolist() == [1, 1]
+        assert per_sample(load_metric("top1"), {"y": np.eye(2)[::-1]}, labels).tolist() == [1, 1]
 
 
 def test_outputs_and_labels_that_do_not_fit():
@@ -92,8 +92,8 @@ def test_errors_merge_by_concatenation(values, cut):
 def test_several_numbers_per_sample_are_averaged():
     output = np.array([[[1.0], [3.0]], [[0.0], [0.0]]], np.float32)
     labels = np.zeros((2, 2))
-    assert per_sample(load_metric("mae"), [output], labels).tolist() == [2, 0]
-    assert per_sample(load_metric("rmse"), [output], labels).tolist() == [5, 0]
+    assert per_sample(load_metric("mae"), {"y": output}, labels).tolist() == [2, 0]
+    assert per_sample(load_metric("rmse"), {"y": output}, labels).tolist() == [5, 0]
 
 
 def test_output_is_picked_by_name():

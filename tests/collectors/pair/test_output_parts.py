@@ -11,8 +11,8 @@ import quantmedic
 from quantmedic.collectors.from_onnx.onnx_models import open_models
 from quantmedic.collectors.from_onnx.parse import parse
 from quantmedic.collectors.from_onnx.types import static_shapes
-from quantmedic.collectors.pair.detector_heads import decoder_of
-from quantmedic.collectors.pair.output_parts import Joint, Part, joint_of, joints_of
+from quantmedic.collectors.pair.detector_heads import Part, decoder_of
+from quantmedic.collectors.pair.output_parts import Joint, joint_of, joints_of
 from quantmedic.demo import patient
 
 

@@ -1,18 +1,18 @@
-"""The compiled loops and their plain twin against numpy in float64, on ordinary and nasty tensors."""
+"""The compiled loops against numpy in float64, on ordinary and nasty tensors."""
 
-from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from builders import plain_loops
 from builders.properties import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from quantmedic.collectors.statistics import numba_loops, numpy_loops
+from quantmedic.collectors.pair.quantizer import Deployed, Rounding
+from quantmedic.collectors.statistics import numba_loops
 from quantmedic.collectors.statistics.accumulate import as_rows
-from quantmedic.collectors.statistics.numpy_loops import Deployed, Rounding
 from quantmedic.engine.case.histogram import BINS, LOW
 from quantmedic.engine.case.statistics import (
     BUCKETS,
@@ -29,14 +29,6 @@ F = np.float32
 NAN, INF = np.nan, np.inf
 #: A few times the smallest number of float32: below, nothing is told.
 TINY = 1e-44
-
-
-@pytest.fixture(
-    scope="module",
-    params=[pytest.param(numba_loops, id="compiled"), pytest.param(numpy_loops, id="plain")],
-)
-def implementation(request: pytest.FixtureRequest) -> ModuleType:
-    return request.param
 
 
 class Seen(NamedTuple):
@@ -121,9 +113,7 @@ def wrong_values(found: TensorStatistics, x: Array, buckets: Array) -> list[str]
     return wrong
 
 
-def wrong_errors(
-    found: Any, x: Array, y: Array, unsure: Array | int = 0, step: Array | float = 0.0, least: float = 0.0
-) -> list[str]:
+def wrong_errors(found: Any, x: Array, y: Array, unsure: Array | int = 0, step: Array | float = 0.0) -> list[str]:
     """Columns of an error that are not what float64 says; sums of float32 are as exact as the larger of its values."""
     true = error_of(x, y)
     n, power = np.maximum(true["count"], 1), true["power"]
@@ -132,7 +122,7 @@ def wrong_errors(
     close = 1e-5 * noise + grain
     top = np.abs(np.where(np.isfinite(x), x, 0)).max((0, 2), initial=0)
     slack = {
-        "power": 1e-5 * power + n * (least * float(top.max(initial=0)) ** 2 + TINY**2),
+        "power": 1e-5 * power + n * TINY**2,
         "square": 2 * n * close * noise,
         "sum": n * close + unsure * step,
         "cross": np.sqrt(power * n) * close + unsure * step * top + n * TINY * true["max"],
@@ -142,13 +132,13 @@ def wrong_errors(
     return [name for name in names if not (np.abs(found[name] - true[name]) <= slack.get(name, 0) + 1e-300).all()]
 
 
-def wrong(found: TensorStatistics, seen: Seen, least: float = 0.0) -> list[str]:
-    """Columns that are not what float64 says of a tensor; ``least``: what is nothing beside its largest square."""
+def wrong(found: TensorStatistics, seen: Seen) -> list[str]:
+    """Columns that are not what float64 says of a tensor."""
     x, buckets, grid, deployed = seen
     names = wrong_values(found, x, buckets)
     if grid is not None:
         true = codes_of(x, grid)
-        rounding = wrong_errors(found.errors["rounding"], x, true.y, true.unsure, grid.scale, least)
+        rounding = wrong_errors(found.errors["rounding"], x, true.y, true.unsure, grid.scale)
         names += [f"rounding.{name}" for name in rounding]
         slack = 1e-3 * true.energy + (1e-6 * x[:, 0].size + true.unsure) * grid.scale.astype(np.float64) ** 2
         names += ["clipped"] * bool((np.abs(found.clipped - true.clipped) > true.unsure).any())
@@ -156,7 +146,7 @@ def wrong(found: TensorStatistics, seen: Seen, least: float = 0.0) -> list[str]:
     if deployed is not None:
         scale, zero = (values.reshape(1, -1, 1) for values in (deployed.scale, deployed.zero))
         y = (deployed.codes.astype(F) - zero) * scale
-        names += [f"accumulated.{name}" for name in wrong_errors(found.errors["accumulated"], x, y, least=least)]
+        names += [f"accumulated.{name}" for name in wrong_errors(found.errors["accumulated"], x, y)]
         low, high = ends_of(y, (0, 2))
         parts = [part for part, b in zip(parts_of(y, buckets), buckets, strict=True) if b < SHOWN_BUCKETS]
         histogram = sum(map(bins_of, parts), np.zeros(BINS, np.int64))
@@ -165,27 +155,26 @@ def wrong(found: TensorStatistics, seen: Seen, least: float = 0.0) -> list[str]:
     return names
 
 
-def check(implementation: Any, seen: Seen, pieces: int = 1) -> list[str]:
-    """What an implementation gets wrong that is told of a tensor in as many pieces, last first."""
+def check(seen: Seen, pieces: int = 1) -> list[str]:
+    """What the loops get wrong that is told of a tensor in as many pieces, last first."""
     x, buckets, grid, deployed = seen
     into = SetStatistics.empty([x.shape[1]]).tensor(0)
     told = np.array_split(np.arange(len(x)), pieces)[::-1] if len(x) == len(buckets) else [np.arange(len(x))]
-    least = float(np.finfo(F).tiny) if getattr(implementation, "single", False) else 0.0
     compares = deployed is not None and deployed.codes.dtype == F and x.size > 0
     ends = []
     with np.errstate(all="ignore"):
         for rows in told:
             part = deployed and deployed._replace(codes=np.ascontiguousarray(deployed.codes[rows]))
             own = buckets[rows] if len(told) > 1 else buckets
-            ends.append(implementation.observe(np.ascontiguousarray(x[rows]), into, own, grid, part))
+            ends.append(numba_loops.observe(np.ascontiguousarray(x[rows]), into, own, grid, part))
         if compares:
-            implementation.observe_error(x, deployed.codes, into, "step")
-        names = wrong(into, seen, least)
+            numba_loops.observe_error(x, deployed.codes, into, "step")
+        names = wrong(into, seen)
     expected = np.array([ends_of(part, None) for part in parts_of(x, buckets)]).reshape(-1, 2).T
     if not np.array_equal(np.concatenate(ends[::-1], axis=1), expected):
         names.append("ends of samples")
     if compares:
-        names += [f"step.{name}" for name in wrong_errors(into.errors["step"], x, deployed.codes, least=least)]
+        names += [f"step.{name}" for name in wrong_errors(into.errors["step"], x, deployed.codes)]
     return names
 
 
@@ -288,7 +277,7 @@ NASTY = {
 
 
 @pytest.mark.thorough
-def test_nasty_tensors_are_measured_as_in_float64(implementation):
+def test_nasty_tensors_are_measured_as_in_float64():
     broken = []
     for name, x in NASTY.items():
         channels, mixed = x.shape[1], (np.arange(len(x)) * 5 + 3) % BUCKETS
@@ -297,18 +286,18 @@ def test_nasty_tensors_are_measured_as_in_float64(implementation):
         fits = name not in ("extremes of float32", "masked attention", "all magnitudes")
         for kind, buckets in ((None, mixed), (F, mixed), (np.uint8 if fits else None, np.full(len(x), -1))):
             deployed = kind and deployed_as(x[::-1], kind, np.random.default_rng(3))
-            broken += [(name, kind, *check(implementation, Seen(x, buckets, grid if fits else None, deployed)))]
+            broken += [(name, kind, *check(Seen(x, buckets, grid if fits else None, deployed)))]
     assert not [case for case in broken if len(case) > 2]
 
 
 @examples(120)
 @given(tensors(), st.integers(1, 4))
-def test_any_tensor_is_measured_as_in_float64(implementation, seen, pieces):
+def test_any_tensor_is_measured_as_in_float64(seen, pieces):
     """In whatever pieces it comes, in whatever order."""
-    assert not check(implementation, seen, pieces)
+    assert not check(seen, pieces)
 
 
-def test_values_that_are_not_finite_count_on_the_side_that_has_them(implementation):
+def test_values_that_are_not_finite_count_on_the_side_that_has_them():
     broken = []
     for inner in INNER:
         for special in (NAN, INF, -INF):
@@ -316,19 +305,19 @@ def test_values_that_are_not_finite_count_on_the_side_that_has_them(implementati
             y = x + F(0.01) * noise(2, 3, inner, seed=1)
             for left, right in ((x, a_channel_of(special, y)), (a_channel_of(special, x), y)):
                 one, zero = np.ones(3, F), np.zeros(3, F)
-                broken += check(implementation, Seen(left, np.array([0, 1]), None, Deployed(right, one, zero)))
+                broken += check(Seen(left, np.array([0, 1]), None, Deployed(right, one, zero)))
     assert not broken
 
 
-def test_values_on_the_grid_cost_nothing_and_infinite_ones_are_not_clipped(implementation):
+def test_values_on_the_grid_cost_nothing_and_infinite_ones_are_not_clipped():
     codes = np.arange(-128, 128, dtype=F).reshape(1, 1, -1)
     for step in (0.25, 0.1):
         into = SetStatistics.empty([1]).tensor(0)
-        implementation.observe(codes * F(step), into, np.array([-1]), Rounding(F([step]), F([-128]), F([127])))
+        numba_loops.observe(codes * F(step), into, np.array([-1]), Rounding(F([step]), F([-128]), F([127])))
         assert into.clipped[0] == 0 and into.errors["rounding"]["max"][0] < 1e-5
         assert step != 0.25 or into.errors["rounding"]["square"][0] == 0
     into, x = SetStatistics.empty([1]).tensor(0), F([[[INF, -INF, NAN, 0.1, 99.0]]])
-    implementation.observe(x, into, np.array([-1]), Rounding(F([0.1]), F([-128]), F([127])))
+    numba_loops.observe(x, into, np.array([-1]), Rounding(F([0.1]), F([-128]), F([127])))
     assert into.clipped[0] == 1 and into.errors["rounding"]["count"][0] == 2
     assert into.clipped_energy[0] == pytest.approx((99.0 - 12.7) ** 2, rel=1e-5)
 
@@ -341,7 +330,7 @@ def test_grids_that_make_no_sense_are_measured_alike_with_and_without_compiled_c
             x = np.where(np.arange(inner) % 3 == 1, F(0), noise(2, 2, inner))
             codes = np.arange(x.size, dtype=np.uint8).reshape(x.shape)
             one, found = np.ones(2, F), []
-            for module in (numba_loops, numpy_loops):
+            for module in (numba_loops, plain_loops):
                 statistics = SetStatistics.empty([2])
                 grid, deployed = (
                     Rounding(one * F(scale), -128 * one, 127 * one),
@@ -412,13 +401,12 @@ def test_samples_and_their_distinct_values(seen):
     values = np.where(finite, x, 0).astype(np.float64)
     scale, top = np.abs(values).max(initial=0.0), values.max(axis=1, keepdims=True)
     distinct, limit = np.unique(x[finite] + F(0)), LATTICE_POINTS + 1
-    for module in (numba_loops, numpy_loops):
-        mean, deviation, saturated, nonfinite = module.sample_moments(x)
-        close = {"rtol": 1e-5, "atol": 1e-6 * scale + TINY}
-        np.testing.assert_allclose(mean, values.mean(axis=1), **close)
-        np.testing.assert_allclose(deviation, values.std(axis=1), **close)
-        np.testing.assert_allclose(saturated, (values == top).mean(axis=1), rtol=1e-5)
-        np.testing.assert_array_equal(nonfinite, (~finite).sum(axis=1))
-        found = module.distinct(x.reshape(-1), limit)
-        assert np.array_equal(found, distinct) if len(distinct) <= limit else len(found) == limit
-        assert np.isin(found, distinct).all()
+    mean, deviation, saturated, nonfinite = numba_loops.sample_moments(x)
+    close = {"rtol": 1e-5, "atol": 1e-6 * scale + TINY}
+    np.testing.assert_allclose(mean, values.mean(axis=1), **close)
+    np.testing.assert_allclose(deviation, values.std(axis=1), **close)
+    np.testing.assert_allclose(saturated, (values == top).mean(axis=1), rtol=1e-5)
+    np.testing.assert_array_equal(nonfinite, (~finite).sum(axis=1))
+    found = numba_loops.distinct(x.reshape(-1), limit)
+    assert np.array_equal(found, distinct) if len(distinct) <= limit else len(found) == limit
+    assert np.isin(found, distinct).all()

@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from builders import plain_loops as reference
 from builders.properties import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
 from quantmedic.collectors.statistics import numba_loops as kernels
-from quantmedic.collectors.statistics import numpy_loops as reference
 from quantmedic.engine.case.facts import ModelFacts, QuantizerFacts
 from quantmedic.engine.case.histogram import BINS, SHIFT
 from quantmedic.engine.case.records import Case, CaseRecord, DatasetRecord, TensorRecord
@@ -29,7 +29,6 @@ from quantmedic.engine.errors import CaseError
 from quantmedic.engine.formulas.error_facts import error_facts
 
 few = examples(40)
-both = pytest.mark.parametrize("module", [reference, kernels], ids=["reference", "kernels"])
 EXACT_ROWS = ("count", "nonfinite", "min", "max", "clipped")
 EXACT_ERRORS = ("count", "nonfinite", "max")
 SUMS = ("sum", "square", "cross", "power")
@@ -133,11 +132,10 @@ def test_compiled_loops_agree_with_plain_numpy(drawn: tuple[Any, Any]) -> None:
     compare(compiled, plain, plain, 1e-5)
 
 
-@both
-def test_statistics_of_known_values(module: ModuleType) -> None:
+def test_statistics_of_known_values() -> None:
     x = np.array([[[1.0, 2.0, 3.0], [-1.0, np.nan, 0.0]], [[4.0, np.inf, 6.0], [-5.0, -0.0, 0.5]]], np.float32)
     y = np.array([[[1.5, 2.0, 2.0], [-1.0, 7.0, 0.0]], [[4.0, 1.0, np.nan], [-5.0, 0.0, 0.0]]], np.float32)
-    statistics = measure(module, np.stack([x, y]), np.array([3, 5]))
+    statistics = measure(kernels, np.stack([x, y]), np.array([3, 5]))
     view = statistics.tensor(1)
     finite = [np.array([1, 2, 3, 4, 6.0]), np.array([-1, 0, -5, 0, 0.5])]
     assert view.count.tolist() == [5, 5]
@@ -169,37 +167,34 @@ def test_statistics_of_known_values(module: ModuleType) -> None:
     assert not statistics.tensor(0).count.any(), "the neighbour's rows are untouched"
 
 
-@both
-def test_large_mean_does_not_hide_the_deviation(module: ModuleType) -> None:
+def test_large_mean_does_not_hide_the_deviation() -> None:
     for rows in ((1, 1, 4096), (64, 1, 64), (64, 8, 8)):
         x = np.random.default_rng(0).normal(1000.0, 0.1, rows).astype(np.float32)
         statistics = SetStatistics.empty([rows[1]])
-        module.observe(x, statistics.tensor(0), np.full(rows[0], -1))
+        kernels.observe(x, statistics.tensor(0), np.full(rows[0], -1))
         deviation = np.sqrt(statistics.columns["m2"] / statistics.columns["count"])
         assert deviation == pytest.approx(x.astype(np.float64).std(axis=(0, 2)), rel=1e-4)
 
 
-@both
-def test_histogram_counts_every_finite_value(module: ModuleType) -> None:
+def test_histogram_counts_every_finite_value() -> None:
     rng = np.random.default_rng(1)
     x = rng.integers(0, 2**32, (5, 3, 41), np.uint32).view(np.float32)
     x[~(np.abs(x) < 1e15)] = np.nan
     statistics = SetStatistics.empty([3])
-    module.observe(x, statistics.tensor(0), np.full(5, -1))
+    kernels.observe(x, statistics.tensor(0), np.full(5, -1))
     expected = np.bincount(x[np.isfinite(x)].view(np.uint32) >> SHIFT, minlength=BINS)
     assert np.array_equal(statistics.histograms[0], expected)
     assert np.isinf(statistics.bucket_min).all()
 
 
-@both
-def test_mask_of_the_most_negative_float(module: ModuleType) -> None:
+def test_mask_of_the_most_negative_float() -> None:
     """An attention mask of -3.4e38 that its quantizer clips away is all noise, not free of it."""
     x = np.random.default_rng(0).normal(size=(4, 1, 50)).astype(np.float32)
     x[:, :, ::5] = np.finfo(np.float32).min
     statistics = SetStatistics.empty([1])
     into = statistics.tensor(0)
     ones = np.ones(1, np.float32)
-    module.observe(x, into, np.full(4, -1), reference.Rounding(ones, -128 * ones, 127 * ones))
+    kernels.observe(x, into, np.full(4, -1), reference.Rounding(ones, -128 * ones, 127 * ones))
     assert np.isfinite(into.m2).all()
     assert error_facts(into.errors["rounding"], 1.0).sqnr_db == pytest.approx(0.0, abs=0.1)
 
@@ -219,16 +214,15 @@ def test_compiled_loops_agree_on_very_large_and_small_values(seed: int, size: fl
     compare(compiled, plain, plain, 1e-5)
 
 
-@both
-def test_rows_gathered_per_channel_keep_their_buckets(module: ModuleType) -> None:
+def test_rows_gathered_per_channel_keep_their_buckets() -> None:
     """Samples side by side in one long row give what one row per sample gives."""
     x = np.random.default_rng(4).normal(size=(6, 3, 5)).astype(np.float32)
     x[2, 1, 3], x[4, 0] = np.nan, np.inf
     buckets = np.array([3, 0, 3, -1, 7, 15])
     gathered = np.ascontiguousarray(x.transpose(1, 0, 2)).reshape(1, 3, -1)
     a, b = SetStatistics.empty([3]), SetStatistics.empty([3])
-    module.observe(x, a.tensor(0), buckets)
-    module.observe(gathered, b.tensor(0), buckets)
+    kernels.observe(x, a.tensor(0), buckets)
+    kernels.observe(gathered, b.tensor(0), buckets)
     compare(a, b, a, 1e-6)
     assert np.isfinite(a.bucket_min[0]).tolist() == [i in (0, 3, 15, 7) for i in range(BUCKETS)]
 

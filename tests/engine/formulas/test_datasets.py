@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from builders import plain_loops as reference
 from builders.cases import case_of_sets
 from builders.properties import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quantmedic.collectors.statistics import numpy_loops as reference
 from quantmedic.engine.case.facts import (
     ClippingFacts,
     DatasetFacts,

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from builders import plain_loops as reference
 from builders.cases import WIDE, N, chain_case, chain_operator, chain_values, per_tensor
 from builders.properties import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quantmedic.collectors.statistics import numpy_loops as reference
 from quantmedic.engine.case.facts import (
     CaseFacts,
     DistributionFacts,

@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from builders import plain_loops as reference
 from builders.cases import case_of_sets
 from builders.properties import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quantmedic.collectors.statistics import numpy_loops as reference
 from quantmedic.collectors.statistics.accumulate import buckets_of, sample_rows
 from quantmedic.collectors.statistics.spatial import MEASURED_ROWS, is_image, spatial_sums
 from quantmedic.engine.case.statistics import SPATIAL, SetStatistics

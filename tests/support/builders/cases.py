@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from quantmedic.collectors.statistics import numpy_loops as reference
+from builders import plain_loops as reference
 from quantmedic.engine.case.facts import BiasFacts, ModelFacts, QuantizerFacts, WeightFacts
 from quantmedic.engine.case.histogram import BINS, SHIFT, Bins
 from quantmedic.engine.case.records import Case, CaseRecord, DatasetRecord, OperatorRecord, OutputRecord, TensorRecord

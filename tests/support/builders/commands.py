@@ -21,7 +21,7 @@ from pathlib import Path
 
 Done = subprocess.CompletedProcess[str]
 #: Variables that Python and packages read when they start: commands with others of these get another server.
-AT_START = re.compile(r"PYTHON\w+|LANG|LC_\w+|\w+_NUM_THREADS|QUANTMEDIC_NO_JIT|NUMBA_DISABLE_JIT|XDG_CACHE_HOME")
+AT_START = re.compile(r"PYTHON\w+|LANG|LC_\w+|\w+_NUM_THREADS|NUMBA_DISABLE_JIT|XDG_CACHE_HOME")
 #: Each imports much of what a command needs, but not onnxruntime: it starts a thread, and a fork would lose that.
 MODULES = (
     "scipy.special",

@@ -15,6 +15,7 @@ from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.data.datasets import open_dataset
 from quantmedic.collectors.from_onnx.onnx_models import OnnxModels, open_models
 from quantmedic.collectors.from_onnx.onnx_session import make_session, run
+from quantmedic.collectors.measure.measurement import Measurement
 from quantmedic.collectors.measure.models import Fitting
 from quantmedic.collectors.measure.options import Options
 from quantmedic.collectors.measure.simulation import Simulation
@@ -62,7 +63,9 @@ class Bench:
     @property
     def simulation(self) -> Simulation:
         if self._simulation is None:
-            self._simulation = Simulation(self.models, self.data, "validation", self.case, Options())
+            self._simulation = Simulation(
+                Measurement(self.models, {"validation": self.data}, Options()), "validation", self.case
+            )
         return self._simulation
 
     def tensor(self, name: str) -> int:

@@ -1,11 +1,16 @@
-"""What the user gave beside models and data."""
+"""What is measured: two models, their data, how, and what the user gave beside them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from quantmedic.collectors.data.datasets import Dataset
+from quantmedic.collectors.data.progress import Progress, no_progress
 from quantmedic.collectors.measure.given_outputs import References
+from quantmedic.collectors.measure.models import Models
+from quantmedic.collectors.measure.options import Options
 from quantmedic.collectors.measure.stages import Stage
-from quantmedic.engine.case.facts import SearchFacts, SettingsFacts
+from quantmedic.collectors.metrics.metric import Metric
+from quantmedic.engine.case.facts import Role, SearchFacts, SettingsFacts
 from quantmedic.engine.case.records import CaseRecord
 
 
@@ -57,3 +62,24 @@ class Extras:
         if known := {name: facts for name, facts in told.items() if facts is not None}:
             changes["model"] = record.model.model_copy(update=known)
         return record.model_copy(update=changes)
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Two opened models with their data, and how they are measured.
+
+    Attributes:
+        models: What ``open_models`` returned.
+        datasets: At least one of the two roles.
+        options: How to collect.
+        metric: Task metric for labelled sets; without one, labels are not used.
+        extras: What the user gave beside models and data.
+        progress: Called with a stage, the samples done and their number where known.
+    """
+
+    models: Models
+    datasets: Mapping[Role, Dataset]
+    options: Options
+    metric: Metric | None = None
+    extras: Extras = field(default_factory=Extras)
+    progress: Progress = no_progress

@@ -1,36 +1,16 @@
-"""The statistics of one tensor in plain numpy: the contract of ``numba_loops``, and what runs where numba cannot."""
+"""What ``collectors.statistics.numba_loops`` computes, in plain numpy: tests hold one against the other."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from quantmedic.collectors.pair.quantizer import Deployed, Rounding
 from quantmedic.engine.case.histogram import BINS, SHIFT
 from quantmedic.engine.case.statistics import ERROR_FIELDS, SHOWN_BUCKETS, TensorStatistics
 
 Float32 = NDArray[np.float32]
 Ends = NDArray[np.float64]
-
-
-class Rounding(NamedTuple):
-    """Codes ``low … high``, relative to the zero point, with a step of ``scale``; each of shape ``[channels]``."""
-
-    scale: Float32
-    low: Float32
-    high: Float32
-
-
-class Deployed(NamedTuple):
-    """What the quantized model computed, ``scale · (codes - zero)``: codes of any type, the rest per channel."""
-
-    codes: NDArray[np.generic]
-    scale: Float32
-    zero: Float32
-
-    def values(self) -> Float32:
-        """The real values, in float32."""
-        scale, zero = (v.reshape(1, -1, 1) for v in (self.scale, self.zero))
-        return (self.codes.astype(np.float32) - zero) * scale
 
 
 def observe(
