@@ -5,10 +5,18 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numba
-from numba.core.runtime import rtsys
-
 from quantmedic.engine.cache_folder import cache_folder
+from quantmedic.engine.errors import QuantmedicError
+
+try:
+    import numba
+    from numba.core.runtime import rtsys
+except ImportError as error:
+    raise QuantmedicError(
+        "numba, which compiles what measures tensors, cannot be imported",
+        where=str(error),
+        help="install versions of numba and numpy that fit each other: pip install --upgrade numba",
+    ) from error
 
 #: Versions of numba whose kept code was loaded so: it reaches behind its interface.
 _TRIED = (["0", "68"],)

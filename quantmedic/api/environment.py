@@ -2,13 +2,13 @@
 
 import os
 import platform
-import sys
 from collections.abc import Iterator
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 
-import quantmedic.collectors.statistics.accumulate  # noqa: F401
 from quantmedic.collectors.extensions import other_packages
 from quantmedic.collectors.measure.host import EXACT_KERNELS, has_vnni, wants_exact_kernels
+from quantmedic.engine.errors import QuantmedicError, failure_in_words
 
 _CORE = ("numpy", "numba", "onnx", "onnxruntime", "pydantic", "jinja2", "markdown", "click", "cloup", "rich")
 _EXTRAS = {
@@ -64,6 +64,8 @@ def _vnni() -> str:
 
 
 def _kernels() -> str:
-    # Measuring imports the compiled statistics where numba can be used.
-    compiled = "quantmedic.collectors.statistics.numba_loops" in sys.modules
-    return "compiled by numba" if compiled else "numpy (slower): numba cannot be used here"
+    try:
+        import_module("quantmedic.collectors.statistics.accumulate")
+    except QuantmedicError as error:
+        return failure_in_words(error)
+    return "compiled by numba"

@@ -269,6 +269,16 @@ def test_numba_switched_off_by_its_own_variable(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_a_numba_that_does_not_fit_numpy_is_named(tmp_path: Path) -> None:
+    (tmp_path / "numba").mkdir()
+    (tmp_path / "numba" / "__init__.py").write_text("raise ImportError('Numba needs NumPy 2.4 or less')\n")
+    path = os.pathsep.join([str(tmp_path), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]).rstrip(os.pathsep)
+    command = [sys.executable, "-m", "quantmedic", "check", *patient()[0], "--static"]
+    environment = {**os.environ, "PYTHONPATH": path}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and "numba, which compiles" in done.stderr and "Numba needs NumPy 2.4" in done.stderr
+
+
 def test_threads_beyond_reason_are_refused(tmp_path: Path) -> None:
     (float_model, quantized), options = patient()
     done = run_quantmedic(*("check", float_model, quantized, "--static", "--threads", "100000"), cwd=tmp_path)
