@@ -156,7 +156,7 @@ def _columns_text(diagnosis: Diagnosis, rows: Sequence[LayerRow]) -> str:
     if without_data(diagnosis):
         return "SQNR of the stored weights against the float ones in dB; bits of the output."
     role = judged_role(diagnosis)
-    sliced = ", each layer on n of its samples" if _is_sliced(rows, role) else ""
+    sliced = ", each layer on a part of its samples" if _is_sliced(rows, role) else ""
     return f"Bits of the output; SQNR in dB; rounding and worst channel on the {role} set{sliced}."
 
 
@@ -192,7 +192,7 @@ def _run_columns(role: Role, sliced: bool) -> LayerColumns:
         *((Column(f"accumulated, {each}", "num", level, brief=each == role), _accumulated(each)) for each in ROLES),
         (Column("worst channel", "num", level, brief=False), lambda row: judged(row).accumulated.worst_channel_sqnr_db),
         (Column("range", "tight", brief=False), _values_text),
-        *([(Column("n", "num", brief=False), lambda row: judged(row).samples)] if sliced else ()),
+        *([(Column("samples", "num", brief=False), lambda row: judged(row).samples)] if sliced else ()),
         (Column("findings"), _findings_text),
     ]
 
@@ -419,7 +419,7 @@ def comparison_section(diagnosis: Diagnosis) -> Section | None:
     columns = [
         Column("outputs"),
         Column("against"),
-        Column("n", "num"),
+        Column("samples", "num"),
         Column("SQNR in dB", "num", level),
         Column("largest difference", "num"),
         Column("same class", "num", percent),

@@ -34,7 +34,7 @@ def test_the_mistake_is_proven_and_repaired(proven):
     assert first["proven"]
     assert first["measured_gain_metric"] > 0.7
     assert "do this first" in done.stdout
-    assert "what was tried" in done.stdout
+    assert "What was tried" in done.stdout
     assert "degraded → healthy" in done.stdout
     assert (folder / "report" / "prescription.py").is_file()
 
