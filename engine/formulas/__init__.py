@@ -1,1 +1,1 @@
-"""Formulas: from the accumulators of a case to facts, and from facts to statistics."""
+"""Formulas: from the accumulators of a case to facts; what a remedy changes, and a quantizer does to a histogram."""

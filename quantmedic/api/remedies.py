@@ -36,7 +36,7 @@ from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.trials.allowance import Allowance
 from quantmedic.trials.budget_runs import expected_cost
 from quantmedic.trials.edit import find_executor
-from quantmedic.trials.noise_division import measure_loss_budget
+from quantmedic.trials.measure_budget import measure_loss_budget
 from quantmedic.trials.prescriptions import Executed, Workshop
 from quantmedic.trials.prove import Execute, prove
 from quantmedic.trials.tasks import ElsewhereError, OpenElsewhere

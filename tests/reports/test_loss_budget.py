@@ -18,7 +18,7 @@ from quantmedic.reports.sections.budget_box import NO_NAME, BudgetBox, budget_bo
 from quantmedic.reports.terminal.console import render_console
 from quantmedic.reports.terminal.summary import TITLE
 from quantmedic.reports.write import render_markdown
-from quantmedic.trials.noise_division import HEALING
+from quantmedic.trials.measure_budget import HEALING
 
 
 def box_of(diagnosis: Diagnosis) -> BudgetBox:

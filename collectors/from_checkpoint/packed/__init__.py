@@ -1,1 +1,1 @@
-"""Quantized layers as tools pack them into tensors: in words, in bytes, as small floats."""
+"""Layers of checkpoints as tools pack them: in words, in bytes, as small floats (others: ``pair/quantizer.py``)."""
