@@ -135,8 +135,9 @@ class Input:
             raise self._type_error(
                 found,
                 "are integers, the model takes floats, and no preprocessing is declared",
-                f"pass scale, mean and std as in training, for example --preprocess {self.role}.scale=255 (a scale of "
-                f"1 hands the values over as they are), or save the preprocessed array as {self.spec.dtype}",
+                "pass what training used, for both sets: -p scale=255 -p mean=… -p std=…\n"
+                f"(one set alone: -p {self.role}.scale=…); for a model that takes raw pixels: -p scale=1;\n"
+                f"or save the preprocessed array as {self.spec.dtype}",
             )
 
     def _check_range(self, array: Array, found: ArrayInfo) -> None:

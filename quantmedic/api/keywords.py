@@ -1,7 +1,7 @@
 """What Python's callers write and read: keyword arguments, their signatures and docstrings, errors that name them."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields
 from difflib import get_close_matches
 from functools import wraps
@@ -114,9 +114,10 @@ FLAGS = frozenset({*(flag for flag, _, default in _list_options() if default is 
 #: Keys of ``--metric-option`` that are parameters of their own.
 _OF_THE_METRIC = {"direction": "metric_direction", "output": "metric_output"}
 WORDS = "higher|lower|direction|output|fast|exact|cer|wer|NHWC|NCHW"
-#: A whole command, which stays as it is, or an option with what looks like its value.
+#: A whole command, which stays as it is, steps of preprocessing, or an option with what looks like its value.
 _OPTION = re.compile(
     r"(?P<command>quantmedic [a-z-]+ .*)"
+    r"|(?P<steps>-p [\w.]+=[^\s;,)]+(?: -p [\w.]+=[^\s;,)]+)*)"
     rf"|--(?P<name>[a-z][a-z-]*)(?:[ =](?P<value>(?:{WORDS})\b(?!=)|[^\s;,]*[A-Z0-9=:'][^\s;,]*))?"
 )
 
@@ -130,15 +131,14 @@ def _parameter(match: re.Match[str]) -> str:
     name, value = match["name"], match["value"]
     if match["command"] is not None:
         return match[0]
+    if match["steps"] is not None:
+        return _preprocessing(match["steps"].removeprefix("-p ").split(" -p "))
     if name in FLAGS:
         return f"{name.replace('-', '_')}=True" + (f" {value}" if value else "")
     if name == "static":
         return "collect_static" + (f" {value}" if value else "")
     if name == "preprocess" and value is not None:
-        head, _, given = value.partition("=")
-        role, dot, key = head.rpartition(".")
-        made = f"quantmedic.Preprocessing({key}={_literal(given)})"
-        return f'preprocessing={{"{role}": {made}}}' if dot else f"preprocessing={made}"
+        return _preprocessing([value])
     if name not in NAMES:
         return match[0]
     parameter = NAMES[name]
@@ -150,11 +150,19 @@ def _parameter(match: re.Match[str]) -> str:
     return f"{parameter}={_literal(value) if value else '…'}"
 
 
+def _preprocessing(steps: Sequence[str]) -> str:
+    """Steps of one data set, or of both."""
+    role, dot, _ = steps[0].partition("=")[0].rpartition(".")
+    own = [step.removeprefix(f"{role}.").partition("=") for step in steps]
+    made = f"quantmedic.Preprocessing({', '.join(f'{key}={_literal(given)}' for key, _, given in own)})"
+    return f'preprocessing={{"{role}": {made}}}' if dot else f"preprocessing={made}"
+
+
 def _literal(text: str) -> str:
     """Numbers, seconds without their unit, and placeholders as they are; other texts in quotes."""
     if re.fullmatch(r"-?[\d.]+s?", text):
         return text.removesuffix("s")
-    return text if text.isupper() or text.startswith(("'", '"')) else f'"{text}"'
+    return text if text.isupper() or text.startswith(("'", '"', "…")) else f'"{text}"'
 
 
 def for_python(function: Callable[P, R]) -> Callable[P, R]:

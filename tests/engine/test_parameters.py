@@ -30,6 +30,11 @@ def test_options_become_parameters() -> None:
             'preprocessing={"validation": quantmedic.Preprocessing(scale=255)} (or so)',
         ),
         (
+            "for both: -p scale=255 -p mean=… (one: -p validation.scale=…)",
+            "for both: preprocessing=quantmedic.Preprocessing(scale=255, mean=…) "
+            '(one: preprocessing={"validation": quantmedic.Preprocessing(scale=…)})',
+        ),
+        (
             "are last, pass --preprocess layout=NHWC",
             "are last, pass preprocessing=quantmedic.Preprocessing(layout=NHWC)",
         ),
@@ -66,9 +71,9 @@ def test_python_and_the_command_line_are_told_their_own_words() -> None:
     (source, quantized), data = patient()
     with pytest.raises(QuantmedicError) as error:
         collect(source, quantized, validation=data["validation"])
-    assert "quantmedic.Preprocessing(scale=255)" in str(error.value) and "--" not in str(error.value)
+    assert "quantmedic.Preprocessing(scale=255, mean=…, std=…)" in str(error.value) and "--" not in str(error.value)
     done = run_quantmedic("diagnose", source, quantized, "-v", data["validation"])
-    assert done.returncode == 2 and "--preprocess validation.scale=255" in done.stderr
+    assert done.returncode == 2 and "-p scale=255" in done.stderr
 
 
 def test_true_is_the_usual_budget() -> None:

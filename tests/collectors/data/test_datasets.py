@@ -163,7 +163,8 @@ def test_integers_that_do_not_fit_are_refused():
 def test_bytes_for_floats_need_a_declaration():
     pixels = numbers(2, 3, 6, 5, dtype=np.uint8)
     text = refusal({"image": pixels}, IMAGE)
-    assert "uint8" in text and "float32" in text and "--preprocess validation.scale=255" in text
+    assert "uint8" in text and "float32" in text and "-p scale=255 -p mean=… -p std=…" in text
+    assert "-p validation.scale=…" in text and max(map(len, text.splitlines())) <= 100
     assert "no preprocessing" in refusal({"image": pixels}, IMAGE, preprocessing=Preprocessing(layout="NCHW"))
     dataset = opened({"image": pixels}, IMAGE, preprocessing=Preprocessing(scale=255, mean=(0.5,)))
     np.testing.assert_allclose(everything(dataset).inputs["image"], pixels / 255 - 0.5, atol=1e-6)
