@@ -79,22 +79,32 @@ def with_nearest_set(views: Sequence[DatasetFacts]) -> tuple[DatasetFacts, ...]:
 
 
 def _clipped_reading(mine: float | None, other: float | None) -> str | None:
-    """How many more values of the validation set are clipped than of the other; next to none has no multiple."""
+    """How many values of each set are clipped."""
     if mine is None or other is None:
         return None
-    if mine < _FLOOR:
-        return "some, where it has none" if other > 0 else "as few"
-    return f"{other / mine:.3g} times as many"
+    if mine == other == 0:
+        return "no activation of either set exceeds the calibrated ranges"
+    return (
+        f"{_share_text(other)} of the validation activations exceed the calibrated ranges, "
+        f"{_share_text(mine)} of the representative ones do"
+    )
+
+
+def _share_text(share: float) -> str:
+    """A share of values as percent, so that few are not printed as none."""
+    if share == 0:
+        return "none"
+    return f"{100 * share:.2f} %" if share >= 0.5e-4 else "less than 0.01 %"
 
 
 def _ordinary_reading(ordinary: OrdinaryRanges | None) -> str | None:
     """What as few samples of the validation set would lack, and whether they ever lack as much."""
     if ordinary is None:
         return None
-    often = f"{ordinary.quantile:.1%} of such draws" if ordinary.quantile > 0 else "no such draw"
+    often = f"{100 * ordinary.quantile:.1f} % of the random draws" if ordinary.quantile > 0 else "no random draw"
     return (
-        f"these samples leave {ordinary.lack:.0%} of the ranges open, as many random validation samples "
-        f"{ordinary.usual:.0%}, and {often} as much as these"
+        f"the representative samples leave {100 * ordinary.lack:.0f} % of the ranges unfilled, equally many random "
+        f"validation samples {100 * ordinary.usual:.0f} %, and {often} as much"
     )
 
 

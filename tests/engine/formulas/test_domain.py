@@ -171,13 +171,20 @@ def test_a_grid_of_all_pixels_shows_what_is_black():
     assert facts["brightness_ratio"] == pytest.approx(dark.mean() / bright.mean(), rel=1e-3)
 
 
-def test_no_multiple_of_nothing_is_told():
+def test_the_clipped_shares_of_both_sets_are_one_phrase():
     peaks = np.random.default_rng(0).uniform(1, 2, (100, 2))
     case = case_of(measured(peaks[:60], 1), measured(peaks, 2))
     readings = {
-        0.0: "some, where it has none",
-        0.01: "5 times as many",
-        None: None,
+        (0.0, 0.05): "5.00 % of the validation activations exceed the calibrated ranges, none of the representative "
+        "ones do",
+        (0.01, 0.05): "5.00 % of the validation activations exceed the calibrated ranges, 1.00 % of the "
+        "representative ones do",
+        (0.01, 1e-7): "less than 0.01 % of the validation activations exceed the calibrated ranges, 1.00 % of the "
+        "representative ones do",
+        (0.01, 0.0): "none of the validation activations exceed the calibrated ranges, 1.00 % of the representative "
+        "ones do",
+        (0.0, 0.0): "no activation of either set exceeds the calibrated ranges",
+        (None, 0.05): None,
     }
-    for share, words in readings.items():
-        assert domain_facts(case, {"representative": share, "validation": 0.05})["clipped_reading"] == words
+    for (mine, other), words in readings.items():
+        assert domain_facts(case, {"representative": mine, "validation": other})["clipped_reading"] == words
