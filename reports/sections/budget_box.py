@@ -34,7 +34,17 @@ from quantmedic.reports.blocks import (
     make_table,
 )
 from quantmedic.reports.charts.waterfall import Piece, WaterfallChart, loss_waterfall, waterfall_chart
-from quantmedic.reports.text import capital, count, decibels, metric_change, metric_label, name, points, visible
+from quantmedic.reports.text import (
+    capital,
+    count,
+    decibels,
+    metric_change,
+    metric_label,
+    name,
+    number,
+    points,
+    visible,
+)
 
 #: Noise that no quantizer makes is said in words from this share on.
 UNSIMULATED_SAID = 0.1
@@ -123,14 +133,20 @@ class _LossWords:
         return AGREEMENT if self.measure == "agreement" else metric_label(self.metric).rpartition(":")[2]
 
     @property
-    def lead(self) -> str:
-        """What the quantized model loses, and whether that is told from none."""
-        whole, samples = self.whole, count(self.samples, "sample")
-        if whole.judged:
-            return f"On {samples}, quantizing costs {self.figure(whole.lost)} of {self.label} ({self.ends(whole)})."
+    def cost(self) -> str:
+        """What the quantized model loses on these samples; empty where that is not told from none."""
+        if not self.whole.judged:
+            return ""
+        return f"quantizing costs {self.figure(self.whole.lost)} of {self.label} there ({self.ends(self.whole)})"
+
+    @property
+    def undivided(self) -> str:
+        """Why the loss is not divided; empty where it is."""
+        if self.whole.judged:
+            return ""
         return (
-            f"The cost in {self.label} is not divided: {samples} are too few to distinguish a loss from none "
-            f"({self.ends(whole)})."
+            f"The cost in {self.label} is not divided: {count(self.samples, 'sample')} are too few to distinguish a "
+            f"loss from none ({self.ends(self.whole)})."
         )
 
     def notes(self, parts: Iterable[LossPart]) -> Iterator[str]:
@@ -151,7 +167,7 @@ class _LossWords:
         """What is lost by this alone, and regained by it last."""
         if share.alone is None or share.last is None:
             return ""
-        return f"alone {self._bare(share.alone.lost)}, last {self._bare(share.last.lost)}"
+        return f"alone {self.bare(share.alone.lost)}, last {self.bare(share.last.lost)}"
 
     def short(self, share: TaskShare | None) -> str:
         """One figure for a line of which the loss is told from none: a share, for few samples divide the loss."""
@@ -165,9 +181,10 @@ class _LossWords:
 
     def ends(self, part: LossPart) -> str:
         """Both ends of the interval."""
-        return f"{self._bare(part.low)} … {self._bare(part.high)}"
+        return f"{self.bare(part.low)} … {self.bare(part.high)}"
 
-    def _bare(self, lost: float) -> str:
+    def bare(self, lost: float) -> str:
+        """A loss without its unit."""
         return self.figure(lost).removesuffix(" points")
 
 
@@ -186,7 +203,7 @@ def _budget_blocks(diagnosis: Diagnosis, budget: LossBudgetReport, has_page: boo
     divided = words if words is not None and words.whole.judged else None
     basis = f"{count(budget.samples, 'sample')} of the {budget.dataset} set, {count(budget.runs, 'run')}"
     how = [" ", Span("How it is measured, and what it cannot see", "", f"manual/{MANUAL}")] if has_page else []
-    yield Paragraph([_lead(budget), f" {words.lead}" if words is not None else "", *how], "lead")
+    yield Paragraph([_lead(diagnosis, budget, words), *how], "lead")
     if notes := [*_notes(budget), *(divided.notes(_loss_parts(budget)) if divided is not None else ())]:
         yield Bullets(notes, "notice")
     pieces = [_chart_piece(row, share) for row, share in zip(rows, _shares(budget), strict=False)]
@@ -367,7 +384,7 @@ def _line_row(line: BudgetLine, place: int, diagnosis: Diagnosis, several: bool)
         alone="" if line.alone is None else share_text(line.alone),
         last="" if line.last is None else share_text(line.last),
         healed=_healed_text(line.healed_by, line.healed),
-        causes=tuple(_named_cause(cause, cards.get(cause)) for cause in line.causes[:CAUSES_SHOWN]),
+        causes=tuple(_named_cause(cause, cards) for cause in line.causes[:CAUSES_SHOWN]),
         nameless=NO_NAME if line.share >= NOTABLE and not line.causes and diagnosis.verdict != "healthy" else "",
         layers=tuple(line.layers[:PLACES_SHOWN]),
         anchor=anchor,
@@ -382,10 +399,13 @@ def _address(line: BudgetLine) -> str:
     return "#data" if line.source == "input" else ""
 
 
-def _named_cause(key: str, cause: CauseReport | None) -> Span:
-    """A cause by what its card is called; by its key where it has none."""
+def _named_cause(key: str, cards: Mapping[str, CauseReport]) -> Span:
+    """A cause by what its card is called; one that another explains has none, and its rule stands with that one."""
+    cause = cards.get(key)
     if cause is None or not cause.rules:
-        return Span(visible(key))
+        absorbed = (found for card in cards.values() for found in card.absorbs if found.name == key)
+        rule = next((found.rule for found in absorbed), "")
+        return Span(visible(f"{rule} {key}".strip()))
     code = visible(cause.rules[0])
     return Span(f"{code} {visible(cause.shown)}", "", f"#cause-{code}")
 
@@ -433,10 +453,24 @@ def _together_phrase(family: BudgetFamily) -> str:
     return f"for {what} together, {_healed_text(family.healed_by, family.healed)}"
 
 
-def _lead(budget: LossBudgetReport) -> str:
-    first = budget.outputs[0]
+def _lead(diagnosis: Diagnosis, budget: LossBudgetReport, words: _LossWords | None) -> str:
+    """What is divided: noise and loss of the samples of the budget, beside those of all that were measured."""
+    first, metrics = budget.outputs[0], diagnosis.metrics
     of = f" of {visible(first.name)}" if len(budget.outputs) > 1 else ""
-    return f"The noise{of} (SQNR {decibels(first.sqnr_db)}) is divided among its sources by experiment."
+    given = next((each.samples for each in diagnosis.datasets if each.role == budget.dataset), None) or 0
+    some, noise = count(budget.samples, f"{budget.dataset} sample"), decibels(first.sqnr_db)
+    cost = words.cost if words is not None else ""
+    if given > budget.samples:
+        some = f"{budget.samples} of the {number(given)} {budget.dataset} samples"
+        levels = {each.name: each.tensor.data.accumulated.sqnr_db for each in diagnosis.outputs}
+        if (level := levels.get(first.name)) is not None:
+            noise = f"{noise}; {decibels(level)} on all"
+        is_same = words is not None and words.measure != "agreement" and metrics.dataset == budget.dataset
+        if words is not None and cost and is_same and metrics.drop is not None:
+            cost = f"{cost}, {words.bare(metrics.drop)} on all"
+    divided = f"On {some} the noise{of} (SQNR {noise}) is divided among its sources by experiment"
+    lead = f"{divided}; {cost}." if cost else f"{divided}."
+    return f"{lead} {words.undivided}".rstrip() if words is not None else lead
 
 
 def _family_text(family: BudgetFamily) -> str:

@@ -151,7 +151,7 @@ def with_task(diagnosis: Diagnosis, *, whole: LossPart) -> Diagnosis:
 def test_what_the_task_loses_stands_beside_the_noise(diagnosis: Diagnosis) -> None:
     found = with_task(diagnosis, whole=loss(0.13))
     rows = budget_rows(found)
-    assert "On 48 samples, quantizing costs 13.00 points of top-1 (11.00 … 15.00)." in said_of(found)
+    assert "; quantizing costs 13.00 points of top-1 there (11.00 … 15.00), 7.76 on all." in said_of(found)
     assert [row.lost for row in rows] == [
         "10.00 points (8.00 … 12.00)", "not judged (-19.00 … 21.00)", "0.00 points (-2.00 … 2.00)",
         "-1.00 points (-3.00 … 1.00)", "3.00 points (1.00 … 5.00)",
