@@ -1,6 +1,6 @@
 """What changed between two cases: causes by what became of them, layers by their gain, settings and remedies."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from quantmedic.engine.contract.previous_report import Changed, Tried
 from quantmedic.engine.diagnosis.headline import SHIFT_DB, is_beyond
@@ -76,7 +76,7 @@ def _cause_table(title: str, causes: Sequence[CauseChange], subjects: int | None
         if len(cause.subjects) > 1 and cause.status != "unchanged":
             rows += [_subject_row(subject, cause) for subject in cause.subjects[:subjects]]
             more = len(cause.subjects) - len(cause.subjects[:subjects])
-            rows += [(f"{BELOW}{more} more in compare.json", *[""] * 7)] if more else []
+            rows += [(f"{BELOW}{more} more: -o FOLDER", *[""] * 7)] if more else []
     return Table(f"Causes, {title}", columns, rows, "causes")
 
 
@@ -168,7 +168,8 @@ def layer_blocks(record: ComparisonReport, most: int | None, measured: str) -> l
             title = f"{count(len(rows), 'layer')} {look}, the largest change first"
             blocks += [Heading(title), _layer_table(title, rows[:most], measured, colour)]
             left = len(rows) - len(rows[:most])
-            blocks += [Paragraph(f"{left} more are in compare.json.", "muted")] if left else []
+            more = f"{left} more: -o FOLDER writes all of them to compare.json"
+            blocks += [Paragraph(more, "muted")] if left else []
     return blocks
 
 
@@ -246,12 +247,13 @@ def applied_remedies(record: ComparisonReport) -> tuple[str, ...]:
     found: dict[str, list[Tried]] = {}
     for tried in record.tried:
         found.setdefault(tried.title, []).append(tried)
-    return tuple(_applied_remedy(title, rows) for title, rows in found.items())
+    called = {cause.cause: _cause_name(cause) for cause in record.causes}
+    return tuple(_applied_remedy(title, rows, called) for title, rows in found.items())
 
 
-def _applied_remedy(title: str, rows: Sequence[Tried]) -> str:
+def _applied_remedy(title: str, rows: Sequence[Tried], called: Mapping[str, str]) -> str:
     subjects = list(dict.fromkeys(subject for row in rows for subject in row.subjects))
-    causes = ", ".join(name(row.cause) for row in rows)
+    causes = ", ".join(called.get(row.cause, name(row.cause)) for row in rows)
     return f"{capital(name(title))}, on {first_few([name(subject) for subject in subjects], 1)}, for {causes}"
 
 
