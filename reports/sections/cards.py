@@ -112,7 +112,7 @@ class RemedyCard:
 class Gain:
     """What repairing a cause brings."""
 
-    kind: Annotated[str, "measured (by a trial), predicted or simulated"]
+    kind: Annotated[str, "measured (by a trial), predicted or simulated; of the whole drop: recovers"]
     text: Annotated[str, "the gain with its unit and its interval"]
     judged: Annotated[str, "proven, and on how many samples, or why not; empty where that is not known"] = ""
     look: Annotated[str, "how it is drawn: measured, unproven or predicted"] = "predicted"

@@ -11,14 +11,14 @@ from quantmedic.engine.contract.budget_report import BudgetFamily, BudgetLine
 from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.diagnosis.budget_lines import ABOUT, NOTABLE
-from quantmedic.engine.metrics.kinds import is_share
+from quantmedic.engine.metrics.kinds import is_share, kind_of
 from quantmedic.reports.blocks import Inline, Span, joined
 from quantmedic.reports.sections.budget_box import FAMILIES, healing_title, share_text
 from quantmedic.reports.sections.cards import CauseCard, Gain, RemedyCard, executed_gain
 from quantmedic.reports.sections.harm import undecided_text
 from quantmedic.reports.sections.prescription import requantized_text
 from quantmedic.reports.sections.proof import gain_text, signed_gain, trial_gain_text
-from quantmedic.reports.text import capital, first_few, metric_change, name, number, visible
+from quantmedic.reports.text import capital, first_few, loss_word, metric_change, name, number, visible
 
 DO_FIRST = "do this first"
 #: Lines of a change that stand with the step; a longer one stands with its cause.
@@ -267,7 +267,7 @@ def _executed_step(diagnosis: Diagnosis, causes: tuple[CauseCard, ...]) -> First
         return None
     trial, gain = given.executed.trial, executed_gain(diagnosis, given.executed.trial)
     if trial.metric is not None and trial.metric.low > 0 and diagnosis.metrics.drop is not None:
-        gain = replace(gain, text=_share_of_drop(trial.metric.gain, trial.metric.lost, diagnosis.metrics.name))
+        gain = _beside_drop(gain, trial.metric.gain, trial.metric.lost, diagnosis.metrics.name)
     names = {name for step in given.steps for name in step.causes}
     proof = diagnosis.proof
     again = proof is not None and proof.baseline is not None and given.executed == proof.executions[proof.baseline]
@@ -283,13 +283,16 @@ def _executed_step(diagnosis: Diagnosis, causes: tuple[CauseCard, ...]) -> First
     )
 
 
-def _share_of_drop(gain: float, lost: float, metric: str | None) -> str:
-    """A gain of the task metric, and the loss that it is a part of, both of the same samples."""
-    unit = " points" if is_share(metric) else ""
+def _beside_drop(gain: Gain, recovered: float, lost: float, metric: str | None) -> Gain:
+    """A gain of the task metric with the loss that it is a part of, both of the same samples."""
     if lost <= 0:
-        return signed_gain(gain, metric)
-    whole = ", the whole drop" if gain >= lost else ""
-    return f"{signed_gain(gain, metric).removesuffix(unit)} of {metric_change(lost, metric)}{whole}"
+        return replace(gain, text=signed_gain(recovered, metric))
+    figure = signed_gain(recovered, metric).removesuffix(" points" if is_share(metric) else "")
+    whole = metric_change(lost, metric)
+    if recovered < lost:
+        return replace(gain, text=f"{figure} of {whole}")
+    word = loss_word(kind_of(metric).higher_is_better)
+    return replace(gain, kind="recovers", text=f"the whole {word} of {whole} (measured {figure})")
 
 
 def _first_link(diagnosis: Diagnosis, proof: Proof) -> FirstStep:
@@ -313,4 +316,4 @@ def _first_gain(diagnosis: Diagnosis, card: CauseCard) -> Gain | None:
     if gain is None or gain.kind != "measured" or measured is None or drop is None or unsure:
         return gain
     lost = own.lost if own is not None and own.gain == measured else drop
-    return replace(gain, text=_share_of_drop(measured, lost, diagnosis.metrics.name))
+    return _beside_drop(gain, measured, lost, diagnosis.metrics.name)
