@@ -83,12 +83,12 @@ def _drop_text(drop: Figure, sizes: SampleSizes) -> str:
     figure, bound = f"{word} {fixed_point(turn * value, digits)}{_suffix(unit)}", fixed_point(limit, digits)
     if low is None or high is None:
         few = "one sample" if sizes.now == 1 else f"{sizes.now} samples"
-        return f"{figure} of {few}, too few for an interval; limit {bound}"
+        return f"{figure} of {few}, too few for an interval; limit of the drop {bound}"
     figure += f" ({' … '.join(fixed_point(end, digits) for end in sorted((turn * low, turn * high)))})"
     if drop.status == "undecided":
         missed = "straddles the limit" if word == "drop" else "does not rule out a drop beyond the limit"
         return f"{figure} {missed} {bound}{_advice(sizes, limit, word, digits)}"
-    return f"{figure}, limit {bound}" if word == "drop" else f"{figure}, limit of the drop {bound}"
+    return f"{figure}, limit of the drop {bound}"
 
 
 def _advice(sizes: SampleSizes, limit: float, word: str, digits: int) -> str:

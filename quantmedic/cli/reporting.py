@@ -2,6 +2,7 @@
 
 import os
 import sys
+from pathlib import Path
 from typing import NamedTuple
 
 import click
@@ -47,7 +48,8 @@ def report_case(case: Case, judging: Judging, report: ReportOptions) -> Diagnosi
     opened = inspect(case, judging.base)
     diagnosis = judge(opened, previous=judging.previous, toolchain=judging.toolchain)
     formats = [*(report.formats or DEFAULT_FORMATS), *(["html"] if report.open_page else [])]
-    _print(diagnosis, report)  # first: whatever happens to the files, the verdict is seen
+    written = report.output / "index.html" if "html" in formats else report.output
+    _print(diagnosis, report, written)  # first: whatever happens to the files, the verdict is seen
     files = write_report(diagnosis, report.output, formats=formats, rules=judging.base, case=opened)
     print_line(wrote_text((path, size) for path, size in files if path.parent == report.output))
     if report.open_page:
@@ -76,10 +78,12 @@ def _lead_to_one_place() -> bool:
         return False
 
 
-def _print(diagnosis: Diagnosis, report: ReportOptions) -> None:
+def _print(diagnosis: Diagnosis, report: ReportOptions, written: Path) -> None:
     if report.quiet or not _lead_to_one_place():
         print_warnings(diagnosis)  # in one place the same causes stand in the report
-    text = render_console(diagnosis, verbosity=report.verbosity, color=with_color(), ascii_only=ascii_only())
+    text = render_console(
+        diagnosis, verbosity=report.verbosity, color=with_color(), ascii_only=ascii_only(), written=written
+    )
     print_report(text if report.verbose else fit_text(text, columns()))
     if report.verbose:
         print_line("")

@@ -51,8 +51,8 @@ class Drop:
     metric: Annotated[str, "name of the metric"]
     float_value: Annotated[str, "metric of the float model"]
     quantized_value: Annotated[str, "metric of the quantized model"]
-    word: Annotated[str, "drop, or rise where less of the metric is better"]
-    change: Annotated[str, "size of the drop or rise, worse is positive"]
+    word: Annotated[str, "drop, or rise where less of the metric is better; gain where the model got better"]
+    change: Annotated[str, "size of what the word names"]
     interval: Annotated[str, "both ends with one unit"]
     samples: Annotated[str, "samples that it was measured on"]
     dataset: Annotated[str, "data set that it was measured on"]
@@ -62,24 +62,29 @@ def metric_drop(metrics: MetricFacts) -> Drop | None:
     """Of what was measured; None where that is not both models' metric."""
     if metrics.drop is None:
         return None
-    low, high = bare_change(metrics.drop_low, metrics.name), metric_change(metrics.drop_high, metrics.name)
+    ends, turn = (metrics.drop_low, metrics.drop_high), 1.0
+    is_told = metric_change(-metrics.drop, metrics.name) != metric_change(0.0, metrics.name)
+    if metrics.drop < 0 and is_told and loss_word(metrics.higher_is_better) == "drop":
+        ends, turn = (metrics.drop_high, metrics.drop_low), -1.0
+    low, high = (None if end is None else turn * end + 0.0 for end in ends)  # no negative zero
+    texts = bare_change(low, metrics.name), metric_change(high, metrics.name)
     return Drop(
         metric=metric_label(metrics.name),
         float_value=metric_value(metrics.float_value, metrics.name),
         quantized_value=metric_value(metrics.quantized_value, metrics.name),
-        word=loss_word(metrics.higher_is_better),
-        change=f"{metric_change(metrics.drop, metrics.name)}{_relative_change(metrics)}",
-        interval=NOT_MEASURED if NOT_MEASURED in (low, high) else f"{low} … {high}",
+        word=loss_word(metrics.higher_is_better) if turn > 0 else "gain",
+        change=f"{metric_change(turn * metrics.drop, metrics.name)}{_relative_change(metrics, turn)}",
+        interval=NOT_MEASURED if NOT_MEASURED in texts else " … ".join(texts),
         samples=number(metrics.samples),
         dataset=metrics.dataset or NOT_MEASURED,
     )
 
 
-def _relative_change(metrics: MetricFacts) -> str:
+def _relative_change(metrics: MetricFacts, turn: float) -> str:
     """The change of what is no share, in percent of the float model's value; nobody knows by heart how much 0.2 is."""
     if is_share(metrics.name) or metrics.relative_drop is None:
         return ""
-    return f" ({number(100 * metrics.relative_drop)} %)"
+    return f" ({number(turn * 100 * metrics.relative_drop)} %)"
 
 
 def gains_much(diagnosis: Diagnosis) -> bool:

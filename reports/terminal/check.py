@@ -1,6 +1,7 @@
 """What ``quantmedic check`` prints: one line per gate, what it rests on, what to do first, and last the verdict."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 
 from quantmedic.engine.contract.check_report import BaselineUse, CheckedFinding, CheckReport, GateLine
 from quantmedic.engine.contract.diagnosis import Diagnosis
@@ -40,6 +41,8 @@ GATE_NAME_LIMIT = 32
 #: Columns of a gate's status and of what stands between columns.
 WORD, GAP = 4, 2
 FIGURE_LEAST = 24
+#: Models that ``quantmedic fix`` writes.
+REPAIRED = (".onnx", ".tflite", ".xml")
 STATUS_STYLES = {
     "pass": "healthy",
     "fail": "degraded",
@@ -81,6 +84,7 @@ def _check_lines(diagnosis: Diagnosis, check: CheckReport, verbose: bool, paint:
         yield from _status_lines(word, label, text, width, paint)
     if context.first is not None and any(gate.status in ("fail", "undecided", "anomalous") for gate in check.gates):
         yield from _first_step_lines(context, context.first)
+    yield from _next_lines(diagnosis, check, context)
 
 
 def _notes(
@@ -186,6 +190,29 @@ def _first_step_lines(context: ReportContext, first: FirstStep) -> Iterator[str]
     cause = card_called(context, first.code)
     about = f" for {cause.code} {cause.name}" if cause is not None else ""
     yield from wrap_line(f"{first.label}: {first.named}{about}{brings(first.gain)}")
+
+
+def _next_lines(diagnosis: Diagnosis, check: CheckReport, context: ReportContext) -> Iterator[str]:
+    """The command to run next, where the gate is not met."""
+    doubtful = next((cause.rules[0] for cause in diagnosis.causes if cause.doubt is not None and cause.rules), None)
+    open_ = [gate.kind for gate in check.gates if gate.status in ("undecided", "not-judged")]
+    failed = {gate.kind: gate for gate in check.gates if gate.status == "fail"}
+    file = Path(diagnosis.model.name or "")
+    runs = bool(diagnosis.datasets) and context.language is None
+    counted = next((finding.rule for finding in check.findings if finding.gated), None)
+    command = None
+    if "data" in open_ and doubtful is not None:
+        command = f"quantmedic explain {doubtful}"
+    elif failed and runs and diagnosis.prescription is not None and file.suffix in REPAIRED:
+        command = "quantmedic fix FLOAT QUANT -o FILE, with the same data"
+    elif context.first is None and runs and file.suffix == ".onnx" and (found := failed.get("sqnr")) is not None:
+        command = f"quantmedic search fallback FLOAT QUANT -v DATA --min-sqnr {found.limit:g}"
+    elif context.first is None and counted is not None:
+        command = f"quantmedic explain {counted}"
+    elif not failed and open_:
+        command = "quantmedic explain check"
+    if command is not None and check.verdict != "ACCEPT":
+        yield f"next: {visible(command, WIDTH)}"
 
 
 def _verdict_line(check: CheckReport, paint: Paint) -> str:

@@ -1,6 +1,7 @@
 """The terminal report: the same story in a hundred columns of plain text, on one screen or whole."""
 
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.reports.context import ReportContext, build_context
@@ -15,7 +16,12 @@ PARTS = ("proof", "prescription", "advice", "compared", "files", "not-judged")
 
 
 def render_console(
-    diagnosis: Diagnosis, *, verbosity: Verbosity = "normal", color: bool = False, ascii_only: bool = False
+    diagnosis: Diagnosis,
+    *,
+    verbosity: Verbosity = "normal",
+    color: bool = False,
+    ascii_only: bool = False,
+    written: Path | None = None,
 ) -> str:
     """Text for the terminal, the same bytes for the same diagnosis.
 
@@ -25,12 +31,13 @@ def render_console(
             layer and every subject.
         color: Use the colours of the terminal.
         ascii_only: Write no character beyond ASCII.
+        written: Page of the report, or its folder where no page is among its formats; None: nothing is written.
     """
     context, paint = build_context(diagnosis, {}), paint_style if color else plain
     if verbosity == "quiet":
         lines: Iterable[str] = verdict_lines(context, paint)
     elif verbosity == "normal":
-        lines = summary_lines(context, diagnosis, paint)
+        lines = summary_lines(context, diagnosis, paint, written)
     else:
         lines = _report_lines(diagnosis, context, paint)
     return terminal_text(lines, ascii_only=ascii_only)

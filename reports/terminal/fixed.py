@@ -4,7 +4,10 @@ from collections.abc import Iterator
 
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.reports.sections.proof import signed_gain
-from quantmedic.reports.text import count, decibels, metric_label, metric_value, percent, visible
+from quantmedic.reports.text import count, decibels, first_few, metric_label, metric_value, percent, visible
+
+#: Causes that are left, by name.
+CAUSES_NAMED = 3
 
 
 def fixed_lines(before: Diagnosis, after: Diagnosis, name: str) -> Iterator[str]:
@@ -28,8 +31,12 @@ def fixed_lines(before: Diagnosis, after: Diagnosis, name: str) -> Iterator[str]
     pooled = (before.model.output_sqnr_db, after.model.output_sqnr_db)
     if old_db is not None and new_db is not None and (old_db, new_db) != pooled:
         yield f"  {'worst part':12} {decibels(old_db)} → {decibels(new_db)}   of all outputs, columns and operands"
-    old_causes, new_causes = (_serious(diagnosis) for diagnosis in (before, after))
-    yield f"  {'causes':12} {count(len(old_causes), 'cause')} → {', '.join(new_causes) or 'none'}"
+    was, serious = (_named(diagnosis, serious=True) for diagnosis in (before, after))
+    minor = _named(after, serious=False)
+    left = [first_few(serious, CAUSES_NAMED)] if serious else []
+    left += [f"{len(minor)} low left: {first_few(minor, CAUSES_NAMED)}"] if minor else []
+    named = f" ({'; '.join(left)})" if left else ""
+    yield f"  serious causes  {len(was)} → {len(serious)}{named}"
 
 
 def calibration_lines(before: Diagnosis) -> Iterator[str]:
@@ -52,6 +59,7 @@ def _judged_set(before: Diagnosis) -> str:
     return f"{'validation' if 'validation' in roles else 'representative'} data"
 
 
-def _serious(diagnosis: Diagnosis) -> list[str]:
-    """Causes of high or medium severity."""
-    return [visible(cause.shown) for cause in diagnosis.causes if cause.is_serious]
+def _named(diagnosis: Diagnosis, *, serious: bool) -> list[str]:
+    """Causes of high or medium severity, or all others, with their rules."""
+    found = [cause for cause in diagnosis.causes if cause.is_serious == serious]
+    return [visible(" ".join([*cause.rules[:1], cause.shown])) for cause in found]

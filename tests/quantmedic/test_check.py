@@ -233,13 +233,13 @@ class TestPolicies:
 def test_limits_of_the_command_line_hold_beside_the_policy(run: Check, cases: Path, tmp_path: Path) -> None:
     policy(tmp_path, '[check]\nfail_on = {severity = "never"}\n' + budget(90))
     for limits, code, said in (
-        (("--max-drop", 85, "--min-agreement", 0.05), 0, "limit 85.00"),
-        (("--max-drop", 20), 1, "limit 20.00"),
+        (("--max-drop", 85, "--min-agreement", 0.05), 0, "limit of the drop 85.00"),
+        (("--max-drop", 20), 1, "limit of the drop 20.00"),
         (("--min-sqnr", 60), 1, "required 60"),
         (("--max-kl", 0.1), 3, "--tokens"),
     ):
         done = run("check", cases / "patient.case", *limits)
-        assert done.returncode == code and said in done.stdout and "limit 90.00" in done.stdout, done.stdout
+        assert done.returncode == code and said in done.stdout and "limit of the drop 90.00" in done.stdout, done.stdout
     for limits, said in (
         (("--max-drop", 300), "percentage points of a share"),
         (("--max-drop", "nan"), "max_drop: Input should be a finite number"),

@@ -157,3 +157,16 @@ def test_a_drop_that_no_budget_judges_is_told(proven: Diagnosis) -> None:
     assert "no budget for this drop" in render_comment(accepted(proven))
     assert not [line for line in lines(regression(proven)) if "no budget" in line]
     assert "no budget for this drop" not in render_comment(regression(proven))
+
+
+def test_the_next_command_stands_above_the_verdict(diagnosis: Diagnosis) -> None:
+    quiet = diagnosis.model_copy(update={"causes": (), "advice": (), "prescription": None, "loss_budget": None})
+    level = GateLine(kind="sqnr", name="sqnr", status="fail", message="29.0 dB, required 40.0 dB", limit=40.0)
+    found = checked(accepted(quiet), verdict="REGRESSION", exit_code=1, gates=(level,))
+    assert lines(found)[-2] == "next: quantmedic search fallback FLOAT QUANT -v DATA --min-sqnr 40"
+    doubtful = diagnosis.causes[0].model_copy(update={"rules": ("S018",), "doubt": "labels do not fit"})
+    data = GateLine(kind="data", name="data", status="not-judged", message="labels do not fit")
+    unsure = accepted(diagnosis.model_copy(update={"causes": (doubtful,)}))
+    found = checked(unsure, verdict="INSUFFICIENT_DATA", exit_code=3, gates=(data,))
+    assert lines(found)[-2] == "next: quantmedic explain S018"
+    assert not any(text.startswith("next: ") for text in lines(accepted(diagnosis)))

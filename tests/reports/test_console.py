@@ -43,7 +43,7 @@ def test_one_screen_holds_it(subtests: pytest.Subtests, request: pytest.FixtureR
 def test_many_causes_and_warnings_are_counted(proven: Diagnosis) -> None:
     many = proven.model_copy(update={"causes": (*proven.causes, *proven.causes[1:] * 20), "warnings": ("said",) * 9})
     lines = render_console(many).splitlines()
-    assert len(lines) <= LINES and lines[-2].endswith("more causes and warnings")
+    assert len(lines) <= LINES and lines[-3].endswith("more causes and warnings")
 
 
 def test_colour_only_where_asked(diagnosis: Diagnosis, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,6 +146,25 @@ def test_a_repair_shows_what_it_did_to_the_worst_part_of_the_outputs(diagnosis: 
     assert "  worst part   0.0 dB → 29.6 dB   of all outputs, columns and operands" in [
         *fixed_lines(before, after, "x")
     ]
+
+
+def test_a_repair_says_which_causes_are_left(diagnosis: Diagnosis, healthy: Diagnosis) -> None:
+    assert [*fixed_lines(diagnosis, healthy, "x")][-1] == (
+        "  serious causes  2 → 0 (1 low left: A001 activation-outliers)"
+    )
+    assert "2 → 2 (W001 channel-range-imbalance, D001" in [*fixed_lines(diagnosis, diagnosis, "x")][-1]
+
+
+def test_what_a_model_gains_is_no_negative_drop(healthy: Diagnosis) -> None:
+    gain = {"drop": -0.0039, "drop_low": -0.0143, "drop_high": 0.0045}
+    found = healthy.model_copy(update={"metrics": healthy.metrics.model_copy(update=gain)})
+    assert "gain 0.39 points, 95 % interval -0.45 … 1.43 points" in render_console(found)
+
+
+def test_where_the_whole_report_lies(healthy: Diagnosis) -> None:
+    text = render_console(healthy, written=Path("d/index.html"))
+    assert text.endswith("All causes and layers: --verbose. The whole report: d/index.html\n")
+    assert "to hold it in CI: quantmedic check d --max-drop 1" in text
 
 
 def test_lines_fit_a_narrow_terminal(subtests: pytest.Subtests, proven: Diagnosis) -> None:

@@ -68,7 +68,7 @@ def test_gates_causes_and_rules_are_tests(checked: Diagnosis) -> None:
         "R002 simulator-differs-from-device": ("quantmedic.runtime", "Skipped"),
         "A004 swish-range": ("quantmedic.activations", "Skipped"),
     }  # fmt: skip
-    assert cases["accuracy top1"].result[0].message == "fail: drop 7.76 points (6.91 … 8.60), limit 1.00"
+    assert cases["accuracy top1"].result[0].message == "fail: drop 7.76 points (6.91 … 8.60), limit of the drop 1.00"
     assert "not judged: cpu_vnni was not measured" in cases["R002 simulator-differs-from-device"].result[0].message
     assert cases["A004 swish-range"].result[0].message == "left out by the policy"
 

@@ -75,7 +75,7 @@ def test_a_result_per_gate_that_did_not_pass_and_per_cause(checked: Diagnosis, m
         ("D001", "warning", 2),
     ]
     assert results[0]["message"]["text"] == (
-        "Accuracy top1: drop 7.76 points (6.91 … 8.60), limit 1.00 (mobilenet_v2_int8.onnx)."
+        "Accuracy top1: drop 7.76 points (6.91 … 8.60), limit of the drop 1.00 (mobilenet_v2_int8.onnx)."
     )
     assert results[0]["properties"]["value"] == 7.76 and results[0]["properties"]["samples"] == 5000
     first, *lines = results[2]["message"]["text"].splitlines()

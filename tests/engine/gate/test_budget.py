@@ -75,7 +75,7 @@ def judged(budget: Budget, of: Case, **levels: float | None) -> GateLine:
 def test_a_drop_beyond_the_limit_fails() -> None:
     line = judged(TOP1, case(counted(3000, 500, 112, 1388)))
     assert (line.kind, line.name, line.line, line.status) == ("accuracy", "accuracy top1", 5, "fail")
-    assert line.message == "drop 7.76 points (6.82 … 8.73), limit 1.00"
+    assert line.message == "drop 7.76 points (6.82 … 8.73), limit of the drop 1.00"
     assert line.value == pytest.approx(7.76) and line.unit == "points" and line.limit == 1.0
     assert line.samples is not None and line.samples.now == 5000
     assert line.samples.at_measured is not None and line.samples.at_measured < 500
@@ -104,11 +104,11 @@ def test_a_gain_reads_as_a_gain() -> None:
 
 def test_no_drop_is_no_negative_one() -> None:
     line = judged(TOP1, case(counted(3000, 0, 0, 2000)))
-    assert line.message == "drop 0.00 points (-0.08 … 0.08), limit 1.00"
+    assert line.message == "drop 0.00 points (-0.08 … 0.08), limit of the drop 1.00"
     line = judged(Budget(metric="top1", max_drop=0), case(counted(30000, 1, 1, 0)))
     assert line.status == "undecided" and "-0.00" not in line.message and math.copysign(1, line.value or 0.0) == 1
     line = judged(Budget(metric="mae", max_drop=0.1), case(rows(np.full(30, 0.5), np.full(30, 0.5)), "mae"))
-    assert line.message == "drop 0.00 (0.00 … 0.00), limit 0.10" and line.status == "pass"
+    assert line.message == "drop 0.00 (0.00 … 0.00), limit of the drop 0.10" and line.status == "pass"
 
 
 def test_a_close_call_shows_its_digits() -> None:
@@ -116,9 +116,9 @@ def test_a_close_call_shows_its_digits() -> None:
     floats = np.random.default_rng(0).exponential(1.0, 400)
     found = case(rows(floats, floats + 0.1), "mae")
     exact = judged(Budget(metric="mae", max_drop=0.09999), found)
-    assert exact.status == "fail" and exact.message == "drop 0.10000 (0.10000 … 0.10000), limit 0.09999"
+    assert exact.status == "fail" and exact.message == "drop 0.10000 (0.10000 … 0.10000), limit of the drop 0.09999"
     small = judged(Budget(metric="mae", max_drop=0.0004), case(rows(floats, floats), "mae"))
-    assert small.message.endswith("limit 0.00040")
+    assert small.message.endswith("limit of the drop 0.00040")
 
 
 def test_units_are_one_measurement() -> None:
@@ -233,7 +233,7 @@ def test_too_few_samples_decide_nothing() -> None:
     budget = Budget(metric="mae", max_drop=0.1)
     line = judged(budget, case(rows([1.0], [1.5]), "mae"))
     assert line.status == "undecided" and line.low is None and line.high is None
-    assert line.message == "drop 0.50 of one sample, too few for an interval; limit 0.10"
+    assert line.message == "drop 0.50 of one sample, too few for an interval; limit of the drop 0.10"
     for drop in (0.0, 0.05, 0.5):
         nine, ten = (judged(budget, case(rows([2.0] * n, [2.0 + drop] * n), "mae")) for n in (9, 10))
         assert nine.status == "undecided" and "9 samples, too few for an interval" in nine.message

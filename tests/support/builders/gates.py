@@ -108,7 +108,7 @@ def _regression(diagnosis: Diagnosis) -> CheckReport:
             kind="accuracy",
             name="accuracy top1",
             status="fail",
-            message="drop 7.76 points (6.91 … 8.60), limit 1.00",
+            message="drop 7.76 points (6.91 … 8.60), limit of the drop 1.00",
             value=7.76,
             low=6.91,
             high=8.60,
