@@ -4,8 +4,8 @@ import pytest
 
 from quantmedic.engine.contract.advised_remedies import Present
 from quantmedic.engine.rules.evaluate import Evidence
-from quantmedic.reports.sections.cards import _present_values, _without_repeats
-from quantmedic.reports.sections.first_step import DO_FIRST, FirstStep, _layers_text
+from quantmedic.reports.sections.cards import Gain, _present_values, _without_repeats
+from quantmedic.reports.sections.first_step import DO_FIRST, FirstStep, _beside_drop, _layers_text
 
 
 def test_what_a_remedy_finds_is_said_with_what_has_it(subtests: pytest.Subtests) -> None:
@@ -58,3 +58,10 @@ def test_the_title_stands_with_the_layers() -> None:
     step = FirstStep("Keep named layers in float", "", None, "W030", DO_FIRST, where=_layers_text(BLOCK))
     assert step.named == "Keep named layers in float: 3 layers of model.layers.2"
     assert FirstStep("Per-channel weights", "", None, "W001", DO_FIRST).named == "Per-channel weights"
+
+
+def test_a_gain_stands_beside_the_drop() -> None:
+    gain = Gain("measured", "+79.88 points", "proven on all 512 samples")
+    whole = _beside_drop(gain, 0.7988, 0.7949, "top1").said
+    assert whole == "recovers the whole drop of 79.49 points (measured +79.88), proven on all 512 samples"
+    assert _beside_drop(gain, 0.5, 0.7949, "top1").said.startswith("measured +50.00 of 79.49 points, proven")
