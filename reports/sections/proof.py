@@ -50,6 +50,9 @@ STOPPED: dict[Stopped, str] = {
     "interrupted": "it was interrupted",
     "first": "only what leads was tried, --prove goes on",
 }
+ZERO_INCLUDED = "the interval includes zero"
+CONTROL = "control: quantized again, nothing changed"
+NO_GAIN = "as expected, no gain"
 LEFT_INTEGER = "left their integer kernels without being meant to"
 NUMBERS = {2: "two", 3: "three", 4: "four", 5: "five"}
 
@@ -64,10 +67,21 @@ class TrialLine(NamedTuple):
     """What the cards of the causes that it is advised for are called."""
     beside: str = ""
     """What else there is to say of its gain."""
+    is_control: bool = False
+    """Nothing was changed, to see what quantizing again does by itself."""
+
+    @property
+    def verdict(self) -> str:
+        """Proven, not proven, at most or failed; of a control that nothing is gained, as it should be."""
+        if self.is_control and _verdict(self.trial) == "not proven" and _reason(self.trial) == ZERO_INCLUDED:
+            return NO_GAIN
+        return _verdict(self.trial)
 
     @property
     def reason(self) -> str:
         """Why it is not proven, or why it failed, and what takes from its merit."""
+        if self.verdict == NO_GAIN:
+            return ""
         return "; ".join(text for text in (_reason(self.trial), self.beside) if text)
 
 
@@ -80,8 +94,10 @@ def proof_section(diagnosis: Diagnosis) -> Section | None:
     chain = [_trial_row(row, diagnosis) for row in proof.chain]
     metric = _metric_of(proof)
     tried = count(len(proof.trials), "remedy", "remedies")
-    if proof.executions:
-        tried += f", {count(len(proof.executions), 'prescription', 'prescriptions')}"
+    controls = 0 if proof.baseline is None else 1
+    if len(proof.executions) > controls:
+        tried += f", {count(len(proof.executions) - controls, 'prescription')}"
+    tried += ", 1 control run" if controls else ""
     summary = f"{tried}{_time_text(proof)}; {STOPPED[proof.stopped]}."
     blocks: list[Block] = [
         Paragraph(
@@ -95,16 +111,19 @@ def proof_section(diagnosis: Diagnosis) -> Section | None:
     if proof.unexecuted:
         none = "No further prescription" if proof.executions else "No prescription"
         blocks.append(Paragraph(f"{none} was executed: {visible(proof.unexecuted, 600)}."))
-    if chain:
+    if len(chain) > 1:
         blocks.append(Heading("one after the other, on a copy of the quantized model"))
         blocks.append(Paragraph(Span(_chain_text(proof), "strong")))
-    if len(chain) > 1 or (chain and not trials):
         blocks.append(_trial_table("Proven remedies, each on top of those before it", chain, metric))
     if halves := _halves_texts(proof):
         said = "The two shares do not add up: what one half disturbs, the other may hide."
         blocks += [Heading("weights or activations"), Bullets(halves), Paragraph(said, "muted")]
+    trials = trials or chain[:1]
     if trials:
         blocks.append(Heading("each by itself, on a copy of the quantized model"))
+        if len(chain) == 1:
+            which = "it" if len(trials) == 1 else f"“{name(chain[0].remedy)}”"
+            blocks.append(Paragraph(Span(_alone_text(which, proof.explained), "strong")))
         blocks.append(_trial_table("Remedies that were tried, each by itself", trials, metric))
     return Section("proof", "What was tried", "What was tried", blocks)
 
@@ -143,8 +162,8 @@ def _remedy_text(line: TrialLine) -> Inline:
 
 
 def _verdict_text(line: TrialLine) -> Inline:
-    verdict = _verdict(line.trial)
-    return [Span(verdict, f"trial trial-{verdict.replace(' ', '-')}"), Span(line.reason, "note")]
+    style = _verdict(line.trial).replace(" ", "-") if line.verdict != NO_GAIN else "control"
+    return [Span(line.verdict, f"trial trial-{style}"), Span(line.reason, "note")]
 
 
 def _share_text(line: TrialLine) -> str:
@@ -312,7 +331,9 @@ def _execution_line(run: ExecutionRecord, diagnosis: Diagnosis, proof: Proof) ->
     has_base = proof.baseline is not None and proof.executions[proof.baseline].trial.proven
     own = run.own if has_base else None
     beside = f"beyond quantizing again alone: {trial_gain_text(own)}" if own is not None else ""
-    return TrialLine(run.trial, " and ".join(run.titles), _shown_names(causes, diagnosis), beside)
+    is_control = proof.baseline is not None and run is proof.executions[proof.baseline]
+    title = CONTROL if is_control else " and ".join(run.titles)
+    return TrialLine(run.trial, title, _shown_names(causes, diagnosis), beside, is_control)
 
 
 def _shown_names(causes: Iterable[str], diagnosis: Diagnosis) -> list[str]:
@@ -361,7 +382,7 @@ def _why_unproven(trial: TrialRecord | None, low: float | None, high: float | No
         return "it makes the output noisier"
     if low > 0 and trial is not None and trial.metric is not None:
         return f"{metric_label(trial.metric.name)} gets worse"
-    return "the interval includes zero"
+    return ZERO_INCLUDED
 
 
 def _split_text(proof: Proof) -> str:
@@ -389,14 +410,16 @@ def _halves_texts(proof: Proof) -> list[str]:
     return found
 
 
+def _alone_text(which: str, share: float | None) -> str:
+    """What of the noise the only proven remedy removes."""
+    if share is None:
+        return f"The share of the noise that {which} removes alone was not measured."
+    return f"Alone {which} removes {percent(share, 0) if share > 0 else 'none'} of the output noise."
+
+
 def _chain_text(proof: Proof) -> str:
-    if not proof.chain:
-        return ""
-    size = len(proof.chain)
-    all_of_them = "This remedy" if size == 1 else f"These {NUMBERS.get(size, size)} together"
-    removes = "removes" if size == 1 else "remove"
+    together = f"{NUMBERS.get(len(proof.chain), len(proof.chain))} together"
     if proof.explained is None:
-        return f"The share of the noise that {all_of_them[0].lower()}{all_of_them[1:]} {removes} was not measured."
-    if proof.explained <= 0:
-        return f"{all_of_them} {removes} none of the noise."
-    return f"{all_of_them} {removes} {percent(proof.explained, 0)} of the output noise."
+        return f"The share of the noise that these {together} remove was not measured."
+    gone = percent(proof.explained, 0) if proof.explained > 0 else "none"
+    return f"These {together} remove {gone} of the output noise."

@@ -119,7 +119,7 @@ def test_a_remedy_is_credited_with_what_it_adds_to_quantizing_again(coarse_and_s
     given, lines = found.diagnosis.prescription, execution_lines(found.diagnosis)
     assert given is not None
     assert "Of this, quantizing again with nothing changed recovers" in execution_text(given, found.diagnosis)
-    assert lines[0].reason == ""
+    assert lines[0].reason == "" and lines[0].remedy.startswith("control: ") and lines[0].verdict == "proven"
     assert all("beyond quantizing again alone: " in line.reason for line in lines[1:])
     idle = [run for run in found.proof.executions[1:] if run.own.gain_db < 0.5]
     assert idle and all(run.trial.proven and run.trial.gain_db > 10 for run in idle) and best not in idle
@@ -128,6 +128,7 @@ def test_a_remedy_is_credited_with_what_it_adds_to_quantizing_again(coarse_and_s
 def test_where_the_same_model_comes_out_a_remedy_keeps_all_of_its_gain(coarse: Found) -> None:
     again, best = coarse.baseline.trial, coarse.best
     assert again.gain_db == pytest.approx(0, abs=1e-9) and not again.proven
+    assert execution_lines(coarse.diagnosis)[0].verdict == "as expected, no gain"
     assert coarse.proof.best != coarse.proof.baseline
     assert best.credit == best.trial
     assert best.own is not None and best.own.gain_db == pytest.approx(best.trial.gain_db, abs=1e-9)
