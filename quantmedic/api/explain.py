@@ -149,7 +149,7 @@ def _remedy(wanted: str, base: RuleBase) -> str | None:
         f"# {remedy.title[:1].upper()}{remedy.title[1:]}",
         f"The remedy `{key}`: {remedy.changes}.",
         *([f"It costs {remedy.cost.says}."] if remedy.cost.says else []),
-        *([f"Not if: {remedy.unsafe}."] if remedy.unsafe else []),
+        *([f"Caution: {remedy.unsafe}."] if remedy.unsafe else []),
         "## Toolchains that it is written for",
         ", ".join(written) or "None: it is done to the model, the data or the application.",
         "## Rules that advise it",

@@ -413,7 +413,7 @@ def _remedy_facts(advice: Advice, cause: CauseReport, diagnosis: Diagnosis) -> d
     if _asks_for_other_data(advice, cause):
         only = f"only if the inputs given are not like those of the application: {advice.changes}"
         measured = "no, that takes other inputs than those given"
-        return {"changes": only, "measured": measured, "costs": advice.cost.says, "not if": advice.unsafe}
+        return {"changes": only, "measured": measured, "costs": advice.cost.says, "caution": advice.unsafe}
     beside = nothing_beyond(advice, diagnosis.proof) or by_toolchain(advice, diagnosis)
     left = integer_text(advice.measured)
     told = [trial_text(advice.measured), _executed_beside(advice, cause, diagnosis), beside]
@@ -426,7 +426,7 @@ def _remedy_facts(advice: Advice, cause: CauseReport, diagnosis: Diagnosis) -> d
         "measured": "; ".join(text for text in told if text),
         "predicted": _recovery_text(advice.predicted),
         "costs": advice.cost.says,
-        "not if": advice.unsafe,
+        "caution": advice.unsafe,
         "not known": unsure if advice.unsure else "",
     }
 

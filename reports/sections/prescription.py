@@ -199,7 +199,7 @@ def _remarks(given: Prescription, chosen: Chosen, runs: bool) -> Iterator[str]:
         yield f"{'Without that, define' if runs else 'Define'} before you run it, at the top of the file: {names}."
     opened = [file for file in FLOAT_FILES if any(f'"{file}"' in each.code for each in given.configurations)]
     if opened:
-        yield f"Run this prescription in the folder of the float model, under the name {' or '.join(opened)}."
+        yield f"Run it in the folder of the float model, which must be called {' or '.join(opened)}."
     if any(f'"{WRITTEN}"' in each.code for each in given.configurations):
         yield f"It writes {WRITTEN} there, over a file of this name: keep yours under another one to compare both."
     for conflict in given.conflicts:

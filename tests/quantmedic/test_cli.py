@@ -114,7 +114,7 @@ EXPLAINED = (
     ("checkpoint", "# Comparing weights", ""),
     ("rules", "# ", ""),
     ("Requantize this model", "# Quantize this very model again", "[W016](W016.md) misread-codes"),
-    ("requantize", "# Quantize this very model again", "Not if: where"),
+    ("requantize", "# Quantize this very model again", "Caution: where"),
     ("nncf", "# NNCF\n", "`--toolchain nncf`"),
     ("NNCF", "# NNCF\n", "* calibrate again on proper data\n"),
     ("bias-correction", "# ", "## Options"),  # its own page goes before what others say of it
