@@ -29,7 +29,9 @@ RELATIVE_LINK = re.compile(
     r"|(?<!\\)(?P<picture>!?)\[(?P<text>(?:\\.|[^\]\\])*)\]"
     r"\((?!https?:|mailto:)(?P<target>(?:[^()\s]|\([^()\s]*\))*)(?:\s+\"[^\"]*\")?\)"
 )
-
+#: The same, and the bracket that follows, which takes the page's name in.
+_LINK_AND_BRACKET = re.compile(rf"{RELATIVE_LINK.pattern}(?P<bracket>\s\()?")
+_RULE_ID = re.compile(r"[A-Z]\d{3}")
 
 #: Characters that end or begin markup, and those that terminals may obey.
 _UNSAFE_IN_JSON = re.compile(r"[<>&\x7f-\U0010ffff]")
@@ -61,16 +63,18 @@ def with_page_names(text: str) -> str:
     # Whole blocks of lines: the text of a link may break.
     blocks = groupby(lines_with_fences(text), key=itemgetter(1))
     joined = (("".join(line for line, _ in lines), code) for code, lines in blocks)
-    return "".join(block if code else RELATIVE_LINK.sub(_named_page, block) for block, code in joined)
+    return "".join(block if code else _LINK_AND_BRACKET.sub(_named_page, block) for block, code in joined)
 
 
 def _named_page(match: re.Match[str]) -> str:
-    shown = _link_text(match)
+    shown, bracket = _link_text(match), match["bracket"] or ""
     page, _, _ = (match["target"] or "").partition("#")
-    if not shown or not page.endswith(".md"):
-        return shown
     word = page.rpartition("/")[2].removesuffix(".md")
-    return shown if word in shown else f"{shown} ({word})"
+    plain = shown.strip("`*").removeprefix("quantmedic explain ").casefold()
+    # A rule's id is a name that ``explain`` takes, whatever page it stands on.
+    if not shown or not page.endswith(".md") or plain == word.casefold() or _RULE_ID.fullmatch(shown):
+        return shown + bracket
+    return f"{shown} ({word};{bracket[0]}" if bracket else f"{shown} ({word})"
 
 
 def lines_with_fences(text: str) -> Iterator[tuple[str, bool]]:

@@ -236,5 +236,5 @@ def _where_else(wanted: str, base: RuleBase, pages: Mapping[str, str]) -> str:
     general_first = sorted(pages, key=lambda name: name != "index" and not name.startswith("general/"))
     on = [name.removeprefix("general/") for name in general_first if word.search(pages[name])][:5]
     said = [f"did you mean {', '.join(near)}?"] if near else []
-    said += [f"the word stands on the pages {', '.join(on)}"] if on else []
-    return "; ".join(said) or "quantmedic explain index lists all pages, quantmedic explain --list rules the rules"
+    said += [f"{'The word also stands' if near else 'the word stands'} on the pages {', '.join(on)}"] if on else []
+    return " ".join(said) or "quantmedic explain index lists all pages, quantmedic explain --list rules the rules"

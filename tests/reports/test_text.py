@@ -102,12 +102,14 @@ def test_links_between_pages_become_the_words_that_explain_takes() -> None:
     page = (
         "Where they [stretch a\nrange](../A001.md), see [W003](W003.md#why) and [top](#top), not\n\n"
         "![a chart](graphs/mse.svg) or [paper](https://arxiv.org/abs/1).\n```python\nrow[0](x.md)\n```\n"
-        "[more](general/gptq.md)\n"
+        "[more](general/gptq.md), [Noise](D012.md) (below 0.1), ([S018](S016.md)), [All commands](commands.md)\n"
+        "[`quantmedic explain running`](running.md)\n"
     )
     assert text.with_page_names(page) == (
         "Where they stretch a\nrange (A001), see W003 and top, not\n\n"
         " or [paper](https://arxiv.org/abs/1).\n```python\nrow[0](x.md)\n```\n"
-        "more (gptq)\n"
+        "more (gptq), Noise (D012; below 0.1), (S018), All commands (commands)\n"
+        "`quantmedic explain running`\n"
     )
 
 
