@@ -104,7 +104,7 @@ class Faithfulness:
             return []
         return [
             "reading its tensors changes the result of the quantized model by "
-            f"{self.difference:.1%} of the largest output: the figures describe that simulation"
+            f"{100 * self.difference:.1f} % of the largest output: the figures describe that simulation"
         ]
 
     @classmethod

@@ -400,7 +400,8 @@ def decide(node: Node, view: Facts, model: Facts, base: RuleBase) -> tuple[bool 
 def render_message(message: str, value_at: Callable[[str], object]) -> str:
     """Fill the ``{fact.path:format}`` fields of a message; a fact without a value reads "not measured".
 
-    Of several facts, ``{fact.path|fact.path}``, the first that has a value is written; of a list its entries.
+    Of several facts, ``{fact.path|fact.path}``, the first that has a value is written; of a list its entries. A space
+    stands before ``%``, as in all other texts.
     """
     parts = []
     for text, name, spec, _ in string.Formatter().parse(message):
@@ -409,5 +410,6 @@ def render_message(message: str, value_at: Callable[[str], object]) -> str:
             continue
         value = next((value for path in name.split("|") if (value := value_at(path)) is not None), None)
         shown = ", ".join(map(str, value)) if isinstance(value, tuple) else value
-        parts.append("not measured" if value is None else format(shown, spec or ""))
+        written = "not measured" if value is None else format(shown, spec or "")
+        parts.append(f"{written[:-1]} %" if (spec or "").endswith("%") and value is not None else written)
     return "".join(parts)

@@ -358,7 +358,7 @@ def test_finer_steps_are_not_advised_against_clipping() -> None:
     )
     advised, (held,) = advise([finding], BASE, facts)
     assert not advised
-    assert held.because == "clipping makes 90% of its rounding error, which finer steps leave as it is"
+    assert held.because == "clipping makes 90 % of its rounding error, which finer steps leave as it is"
 
 
 def test_general_pages() -> None:

@@ -312,7 +312,7 @@ def test_rendering() -> None:
     """Of several facts the first that has a value is written; a list is written as its entries."""
     facts = {"end": float("inf"), "half": 0.5, "yes": True, "zero": 0, "texts": ("one: x", "two"), "b": 2.0, "c": 3.0}
     message = "{end:.1f} dB {half:.0%} {yes} {zero} {zero:.3g} {a|b|c:.1f} {a|d} {texts}"
-    assert render_message(message, facts.get) == "inf dB 50% True 0 0 2.0 not measured one: x, two"
+    assert render_message(message, facts.get) == "inf dB 50 % True 0 0 2.0 not measured one: x, two"
     assert render_message("no field", facts.get) == "no field"
 
 
@@ -390,5 +390,5 @@ def test_experiment_stands_in_for_the_symptom() -> None:
     facts = CaseFacts.model_validate({"tensors": tensors})
     result, _ = evaluate(BASE.model_copy(update={"rules": (proven, declared)}), facts)
     found = {finding.subject: (finding.message, finding.by_experiment) for finding in result.findings}
-    assert found == {"loud": ("makes 50%", True), "unknown": ("makes 40%", True), "seen": ("declared", False)}
+    assert found == {"loud": ("makes 50 %", True), "unknown": ("makes 40 %", True), "seen": ("declared", False)}
     assert not result.unknown
