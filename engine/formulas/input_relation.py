@@ -440,7 +440,7 @@ def _input_range(
     factor, moved = next((fit for fit in fits if not fit[1]), fits[0])
     if not 0 < factor < math.inf:  # a range that is none, as a damaged case says
         return None
-    beyond = f", and shifted by {moved:.3g}" if moved else ""
+    beyond = f", offset {moved:.3g}" if moved else ""
     if factor > _LARGER and not moved:
         beyond = "; a single calibration sample that is so much larger gives the same range"
     return {
@@ -451,8 +451,8 @@ def _input_range(
         ),
         "input_fit_reading": f"{source.float_name or source.name} is quantized from {low:.4g} to {high:.4g}, and these "
         f"samples span {values.min:.4g} to {values.max:.4g}",
-        "input_range_reading": f"the range of {source.float_name or source.name} is {low:.4g} to {high:.4g}, "
-        f"{_factor_text(factor)} that of these samples, {values.min:.4g} to {values.max:.4g}{beyond}",
+        "input_range_reading": f"{source.float_name or source.name} is quantized from {low:.4g} to {high:.4g}, these "
+        f"samples span {values.min:.4g} to {values.max:.4g} (range {_factor_text(factor)}{beyond})",
     }
 
 

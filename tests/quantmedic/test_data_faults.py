@@ -254,7 +254,7 @@ def test_ranges_of_inputs_times_a_factor(factor: float, told: str, tmp_path: Pat
         first = diagnosis.causes[0]
         assert weighty(diagnosis) == ["stale-calibration"]
         assert (first.rules, first.severity, first.remedies[0].id) == (("D018",), "high", "calibrate-again")
-        assert f"{told} that of these samples" in first.message
+        assert f"(range {told}" in first.message
         assert {found.rule for found in first.absorbs} & {"A003", "A004"}, "clipping and poor ranges follow from it"
         facts = {data.role: data for data in diagnosis.datasets}
         for role in ("validation",) if representative is None else ("representative", "validation"):

@@ -124,7 +124,7 @@ def test_without_representative_data_the_range_of_the_input_is_told_before_its_c
     diagnosis = quantmedic.diagnose(float_model, quantized, **options | {"representative": None})
     first = diagnosis.causes[0]
     assert (first.cause, first.rules) == ("stale-calibration", ("D018",))
-    assert "0.353 times that of these samples" in first.message and "shifted by 0.286" in first.message
+    assert "range 0.353 times, offset 0.286" in first.message
     # A range from 0 on cuts off the negative values, which make 94 % of the noise.
     assert ("A002", "image") in [(explained.rule, explained.subject) for explained in first.absorbs]
     assert "D005" in [note.rule for note in diagnosis.not_judged]

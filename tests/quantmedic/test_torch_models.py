@@ -123,7 +123,7 @@ def test_ranges_of_other_inputs_are_told_by_their_factor(folder: Path, monkeypat
         "D018",
         "calibrate-again",
     )
-    assert "1 / 10 that of these samples" in first.message
+    assert "(range 1 / 10)" in first.message
 
 
 def test_healthy_modules_are_healthy_and_untouched(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

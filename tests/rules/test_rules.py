@@ -485,7 +485,7 @@ def test_healthy_network_gives_no_verdict() -> None:
                     "input_range_ratio": 1.0,
                     "input_clipped_share": 0.0,
                     "input_clipped_ratio": 0.0,
-                    "input_range_reading": "the range of image is 0 to 1, 1 times that of these samples, 0 to 1",
+                    "input_range_reading": "image is quantized from 0 to 1, these samples span 0 to 1",
                     "relation": {
                         "kind": "same",
                         "method": "lattice",

@@ -589,12 +589,12 @@ def test_ranges_of_other_data_do_not_fit_alike() -> None:
 
 def test_range_of_an_input_against_its_values() -> None:
     table = [
-        (-1.0, 2.0, False, 1.0, "1 times that"),
-        (-0.1, 0.2, False, 0.1, "1 / 10 that"),
-        (-3.3, 6.6, False, 3.3, "3.3 times that"),
-        (0.0, 1.0, False, 1 / 3, "0.333 times that of these samples, -1 to 2, and shifted by 0.333"),
+        (-1.0, 2.0, False, 1.0, "range 1 times"),
+        (-0.1, 0.2, False, 0.1, "range 1 / 10"),
+        (-3.3, 6.6, False, 3.3, "range 3.3 times"),
+        (0.0, 1.0, False, 1 / 3, "these samples span -1 to 2 (range 0.333 times, offset 0.333)"),
         # On a symmetric grid the larger magnitude of both counts.
-        (-5.1, 5.1, True, 2.55, "2.55 times that"),
+        (-5.1, 5.1, True, 2.55, "range 2.55 times"),
     ]
     for low, high, symmetric, factor, said in table:
         found = facts_of(ranged(low, high, (-1.0, 2.0), 0.25, "Input", symmetric=symmetric))
@@ -626,7 +626,7 @@ def test_of_a_reduced_range_the_half_in_use_counts() -> None:
     high = -0.1 + 255 * 0.2 / 127
     found = facts_of(ranged(-0.1, high, (-1.0, 1.0), 0.9, "Input", bits=8, symmetric=False))
     assert found.input_range_ratio == pytest.approx(0.1)
-    assert (found.input_range_reading or "").endswith("1 / 10 that of these samples, -1 to 1")
+    assert (found.input_range_reading or "").endswith("these samples span -1 to 1 (range 1 / 10)")
 
 
 def test_of_several_inputs_the_one_that_fits_least_counts() -> None:
