@@ -37,7 +37,7 @@ from quantmedic.cli.options import (
 )
 from quantmedic.cli.reporting import end_if_interrupted, print_warnings
 from quantmedic.cli.streams import print_command, print_format, print_line, print_report
-from quantmedic.cli.terminal import ascii_only, with_color, wrote_text
+from quantmedic.cli.terminal import ascii_only, print_wrote, with_color
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.gate.policy import AGREEMENT, KL, SAME_TOP, SQNR, Budget, PolicyFile
 from quantmedic.engine.output_files import remove_file
@@ -217,7 +217,7 @@ def check(
             )
         remove_file(unfinished_path(report.output / CASE_FILE))
         if not report.quiet:
-            print_line(wrote_text((path, size) for path, size in files if path.parent == report.output))
+            print_wrote((path, size) for path, size in files if path.parent == report.output)
     if report.printed_format == "text" and os.environ.get("GITHUB_ACTIONS") == "true":
         _show_on_github(diagnosis)
     if len(models) > 1:

@@ -12,7 +12,7 @@ from quantmedic.cli.groups import Command, option
 from quantmedic.cli.measuring import collect_case, keeping_unfinished
 from quantmedic.cli.options import PROOF, case_option, collect_options, refuse_options, resume_option, rule_options
 from quantmedic.cli.streams import print_line
-from quantmedic.cli.terminal import progress_bars, size_text, wrote_text
+from quantmedic.cli.terminal import print_wrote, progress_bars, size_text
 from quantmedic.cli.values import Output
 from quantmedic.engine.output_files import remove_file
 
@@ -57,7 +57,7 @@ def collect(
       quantmedic diagnose parts/*.case -o report        # of all parts of the data, without the models
       quantmedic collect float.onnx int8.onnx -v val/ --resume      # after Ctrl-C
       quantmedic collect Llama-3-8B Llama-3-8B-GPTQ --tokens texts.jsonl -o lm.case
-      quantmedic collect float.onnx int8.onnx -v val.npz --outputs-only old.npz     # with the old release
+      quantmedic collect float.onnx int8.onnx -v val.npz --outputs-only old.npz  # by the old release
     """
     if outputs_only is not None:
         refuse_options(context, {*measured_options, "resume", "folders", "output"} - _OF_OUTPUTS, "records no outputs")
@@ -78,4 +78,4 @@ def _record(float_model: Path, quantized_model: Path, options: CollectOptions, o
         found = record_pair(float_model, quantized_model, options, output, progress=progress)
     kept = "" if found.sqnr_db is None else f", {found.sqnr_db:.1f} dB of the float model's"
     print_line(f"{found.samples} samples by {found.runtime} on {found.processor}{kept}")
-    print_line(wrote_text([(output, output.stat().st_size)]))
+    print_wrote([(output, output.stat().st_size)])

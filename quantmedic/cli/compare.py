@@ -10,8 +10,8 @@ from quantmedic.api.options import RuleOptions
 from quantmedic.api.rulebase import rules_in_force
 from quantmedic.cli.groups import Command
 from quantmedic.cli.options import PRINTED_FORMATS, ReportOptions, printing_options, rule_options
-from quantmedic.cli.streams import print_line, print_report
-from quantmedic.cli.terminal import ascii_only, with_color, wrote_text
+from quantmedic.cli.streams import print_report
+from quantmedic.cli.terminal import ascii_only, print_wrote, with_color
 from quantmedic.reports.comparison_formats import COMPARISON_TEXTS, render_comparison
 
 
@@ -44,4 +44,4 @@ def compare(before: Path, after: Path, rules: RuleOptions, report: ReportOptions
     if report.output is not None:
         files = write_comparison(comparison, report.output, formats=report.formats or FORMATS)
         print_report("" if report.quiet else "\n")
-        print_line(wrote_text((file.path, file.size) for file in files))
+        print_wrote((file.path, file.size) for file in files)

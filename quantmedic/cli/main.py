@@ -163,6 +163,8 @@ def exit_code(arguments: Sequence[str] | None) -> int:
         print_error(error)
     except click.exceptions.NoArgsIsHelpError as error:
         print_format(error.format_message() + "\n")
+    except click.MissingParameter as error:
+        print_error(as_incomplete(error))
     except click.ClickException as error:
         error.show()
     except (click.Abort, KeyboardInterrupt):
@@ -178,6 +180,14 @@ def exit_code(arguments: Sequence[str] | None) -> int:
     else:
         return code if isinstance(code, int) else 0
     return 2
+
+
+def as_incomplete(error: click.MissingParameter) -> QuantmedicError:
+    """What is said of a command without an argument or an option that it needs."""
+    assert error.ctx is not None and error.param is not None
+    usage = " ".join(error.ctx.get_usage().removeprefix("Usage: ").split())
+    shown = error.param.make_metavar(error.ctx) if error.param.param_type_name == "argument" else error.param.opts[0]
+    return QuantmedicError(f"{error.ctx.info_name} needs {shown}", help=usage)
 
 
 def as_refusal(error: BaseException) -> QuantmedicError:

@@ -17,10 +17,11 @@ from quantmedic.cli.groups import Command, option
 from quantmedic.cli.options import PROOF, JudgingOptions, ReportOptions, collect_options, refuse_options, report_options
 from quantmedic.cli.reporting import Judging, end_if_interrupted, open_judging, report_case
 from quantmedic.cli.streams import print_line
-from quantmedic.cli.terminal import interrupted_status, progress_bars
+from quantmedic.cli.terminal import interrupted_status, print_paste, progress_bars
 from quantmedic.collectors.case_file.archive import read_case
 from quantmedic.collectors.measure.collect_pair import Interrupted
 from quantmedic.demo import language_patient, patient
+from quantmedic.demo.example import FOLDER as EXAMPLE
 from quantmedic.demo.example import write_example
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.contract.diagnosis import Diagnosis
@@ -116,9 +117,10 @@ def demo(
     diagnosis = _diagnose(float_model, quantized_model, options, judging, report)
     if report.output is not None and can_run(diagnosis):
         run, again, fix = write_example(report.output, float_model, quantized_model, embedded)
-        print_line(f"run the prescription on these data: {run}")
-        print_line(f"  then diagnose what it made: {again}")
-        print_line(f"  or let one command do both: {fix}")
+        print_line(f"in {report.output / EXAMPLE}, where deployed.onnx is the model diagnosed above:")
+        for said, command in (("run the prescription", run), ("diagnose what it made", again), ("or do both", fix)):
+            print_line(f"  # {said}")
+            print_paste(command)
 
 
 def _diagnose_language_model(healthy: bool, judging: Judging, report: ReportOptions) -> None:

@@ -13,7 +13,7 @@ from quantmedic.api.options import RuleOptions
 from quantmedic.api.rulebase import rules_in_force
 from quantmedic.cli.options import DEFAULT_FORMATS, JudgingOptions, ReportOptions
 from quantmedic.cli.streams import print_line, print_report
-from quantmedic.cli.terminal import ascii_only, columns, interrupted_status, show_page, with_color, wrote_text
+from quantmedic.cli.terminal import ascii_only, columns, interrupted_status, print_wrote, show_page, with_color
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.rules.rulebase import RuleBase
@@ -51,7 +51,7 @@ def report_case(case: Case, judging: Judging, report: ReportOptions) -> Diagnosi
     written = report.output / "index.html" if "html" in formats else report.output
     _print(diagnosis, report, written)  # first: whatever happens to the files, the verdict is seen
     files = write_report(diagnosis, report.output, formats=formats, rules=judging.base, case=opened)
-    print_line(wrote_text((path, size) for path, size in files if path.parent == report.output))
+    print_wrote((path, size) for path, size in files if path.parent == report.output)
     if report.open_page:
         show_page(report.output / "index.html")
     return diagnosis

@@ -12,7 +12,7 @@ from quantmedic.api.search import search_models, write_layers, write_search
 from quantmedic.cli.groups import Command, declared_group
 from quantmedic.cli.options import refuse_options, search_options
 from quantmedic.cli.streams import print_line, print_report
-from quantmedic.cli.terminal import ascii_only, interrupted_status, progress_bars, wrote_text
+from quantmedic.cli.terminal import ascii_only, interrupted_status, print_wrote, progress_bars
 from quantmedic.cli.values import Kind
 from quantmedic.engine.contract.searches import DebuggerRecord, FallbackRecord, SearchRecord, SensitivityRecord
 from quantmedic.reports.search_formats import render_search, search_json, search_markdown
@@ -60,7 +60,7 @@ def search(
     \b
     sensitivity   what each layer does to the output, alone and together
     fallback      the smallest set found of layers that leave int8 to meet --max-drop or --min-sqnr
-    calibrations  the calibration that serves best (ort for ONNX models, litert for LiteRT, mct for PyTorch)
+    calibrations  the calibration that serves best (ort for ONNX, litert for LiteRT, mct for PyTorch)
     debugger      each operator alone, as LiteRT's QuantizationDebugger measures it
 
     Exit codes: 0 found, 1 no set of layers meets the goal, 2 could not do its job, 130 Ctrl-C.
@@ -99,7 +99,7 @@ def _print_answer(record: SearchRecord, answer: AnswerOptions) -> None:
         else:
             files = write_search(record, answer.output, formats=answer.formats or None)
         print_line("")
-        print_line(wrote_text(files))
+        print_wrote(files)
 
 
 def _is_interrupted(record: SearchRecord) -> bool:

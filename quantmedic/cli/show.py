@@ -33,8 +33,7 @@ class TableOptions:
     """Which layers and columns are shown, and in which order."""
 
     table: str | None = Option(
-        "Layers by activations, weights, errors, quantizers or all; data-sets side by side; or the loss-budget. "
-        "[default: the main facts]",
+        "Table: activations, weights, errors, quantizers, all, data-sets or loss-budget. [default: the main facts]",
         takes="NAME",
         daily=True,
     ).field()

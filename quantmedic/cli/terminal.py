@@ -1,19 +1,22 @@
 """The terminal: progress bars, Ctrl-C, colour and encoding, and how an error is shown."""
 
 import os
+import shlex
 import shutil
 import signal
 import sys
+import textwrap
 import webbrowser
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from quantmedic.cli.streams import bare_stream, guarded_streams, print_format, print_report
+from quantmedic.cli.streams import bare_stream, guarded_streams, print_format, print_line, print_report
 from quantmedic.collectors.data.progress import IN_SECONDS, Progress, no_progress
 from quantmedic.engine.errors import QuantmedicError
-from quantmedic.reports.terminal.lines import paint_style
+from quantmedic.engine.text import inert_line
+from quantmedic.reports.terminal.lines import WIDTH, paint_style
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -92,11 +95,36 @@ def with_color() -> bool:
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
-def wrote_text(files: Iterable[tuple[Path, int]]) -> str:
-    """The line that ends a command: the first file with its size, and the names of those beside it."""
+def print_wrote(files: Iterable[tuple[Path, int]]) -> None:
+    """Print the line that ends a command: the first file with its size, and the names of those beside it."""
     (first, size), *others = files
     beside = ", ".join(path.name if path.parent == first.parent else str(path) for path, _ in others)
-    return f"wrote {first} ({size_text(size)}){f'; beside it {beside}' if beside else ''}"
+    wrote, beside = f"wrote {first} ({size_text(size)})", f"beside it {beside}" if beside else ""
+    whole = "; ".join(filter(None, (wrote, beside)))
+    if len(whole) <= WIDTH or not beside:
+        print_line(whole)
+        return
+    for each in [f"{wrote};", *_between_words(f"  {inert_line(beside)}", WIDTH)]:
+        print_line(each)
+
+
+def _between_words(line: str, width: int) -> list[str]:
+    """A line in lines of at most ``width`` columns; what is to be copied, such as a path, stays whole."""
+    indent = " " * (len(line) - len(line.lstrip()) + 2)
+    lines = textwrap.wrap(line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return lines or [line]
+
+
+def print_paste(command: str) -> None:
+    """Print a command that is to be pasted, broken before an option where it is wider than the console."""
+    lines = [""]
+    for word in shlex.split(command):
+        if word.startswith("-") and len(lines[-1]) > 2 * WIDTH // 3:
+            lines.append("  ")
+        lines[-1] += f"{' ' if lines[-1].strip() else ''}{shlex.quote(word)}"
+    for line in lines[:-1]:
+        print_line(f"  {line} \\")
+    print_line(f"  {lines[-1]}")
 
 
 def show_page(page: Path) -> None:
@@ -141,4 +169,10 @@ def print_error(error: QuantmedicError) -> None:
     """Say on standard error what was wrong, where, and what to do next."""
     colored = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
     word = paint_style("error: ", "failed") if colored else "error: "
-    print_report(f"{word}{error}\n", err=True)
+    text = str(error)
+    if sys.stderr.isatty():  # a log is searched for whole sentences
+        width = min(shutil.get_terminal_size().columns, WIDTH)
+        first, *rest = text.split("\n")
+        first = "\n".join(_between_words(f"error: {first}", width)).removeprefix("error: ")
+        text = "\n".join([first, *(part for line in rest for part in _between_words(line, width))])
+    print_report(f"{word}{text}\n", err=True)

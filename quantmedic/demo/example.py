@@ -23,7 +23,8 @@ def write_example(report: Path, float_model: Path, quantized_model: Path, data: 
         data: The data of the patient.
 
     Returns:
-        The command that runs the prescription, one that diagnoses what comes out, and one that does both.
+        The command that runs the prescription, one that diagnoses what comes out, and one that does both: all of them
+        in the folder of the example.
 
     Raises:
         OutputError: A file cannot be written.
@@ -45,7 +46,7 @@ def write_example(report: Path, float_model: Path, quantized_model: Path, data: 
     run = shlex.join([sys.executable, f"../{FILE}", "float.onnx", "representative.npz", "int8.onnx"])
     both = f"-r representative.npz -v validation.npz {options}{metric}"
     return [
-        f"cd {shlex.quote(str(folder))} && {run}",
+        run,
         f"quantmedic diagnose float.onnx int8.onnx {both}",
         f"quantmedic fix float.onnx deployed.onnx {both} -o fixed.onnx",
     ]

@@ -95,11 +95,13 @@ def test_causes_are_said_once_where_both_streams_lead_to_one_place(demo_folder, 
 @pytest.mark.parametrize("name", ["demo_folder", "detection_folder"])
 def test_the_prescription_runs_with_the_printed_command_and_heals(name, request, tmp_path):
     folder, done = request.getfixturevalue(name)
-    first, second, fix = (line.split(": ", 1)[1] for line in done.stdout.splitlines()[-3:])
+    said = done.stdout[done.stdout.index(f"\nin {folder / 'try'}, where deployed.onnx is the model diagnosed") :]
+    lines = said.replace(" \\\n", " ").splitlines()
+    first, second, fix = (line.strip() for line in lines if line.startswith("  ") and not line.startswith("  #"))
     made = folder / "try" / "int8.onnx"
     assert not made.exists()
-    assert f"&& {sys.executable} ../run.py float.onnx" in first, "bare python may be another one, without onnxruntime"
-    subprocess.run(first, shell=True, check=True, capture_output=True)
+    assert f"{sys.executable} ../run.py float.onnx" in first, "bare python may be another one, without onnxruntime"
+    subprocess.run(first, shell=True, check=True, capture_output=True, cwd=folder / "try")
     assert made.is_file()
     again = run(*second.split()[1:], "-o", str(tmp_path / "again"), cwd=folder / "try")
     assert again.returncode == 0, again.stderr

@@ -133,6 +133,13 @@ class Mute(Exception):
         raise ValueError
 
 
+def test_what_a_command_lacks_is_an_error_with_its_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        command_line.main(["fix", "float.onnx"])
+    said = "error: fix needs QUANT\nhelp: quantmedic fix [OPTIONS] FLOAT QUANT\n"
+    assert (left.value.code, capsys.readouterr().err) == (2, said)
+
+
 def test_each_ends_with_2_and_a_sentence(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("QUANTMEDIC_DEBUG", "")
     errors: dict[BaseException, str] = {
