@@ -30,6 +30,7 @@ from quantmedic.collectors.pair.tensor_pairs import PairedGraphs
 from quantmedic.collectors.statistics.accumulate import content_hash
 from quantmedic.engine.case.recording import Recording
 from quantmedic.engine.errors import DataError
+from quantmedic.engine.reading_limits import SAMPLES
 
 Array = NDArray[np.generic]
 #: What tells of the installation, beside the arrays of the archive, and a hash of each sample's inputs.
@@ -183,6 +184,7 @@ def _read_recording(source: object) -> tuple[Recording, NDArray[np.uint64]] | No
 
     Raises:
         DataError: The description is damaged.
+        LimitError: It speaks of too many samples.
     """
     if not isinstance(source, str | Path) or not zipfile.is_zipfile(source):
         return None
@@ -193,6 +195,7 @@ def _read_recording(source: object) -> tuple[Recording, NDArray[np.uint64]] | No
             content = member.read(_MOST_BYTES)
         try:
             recording = Recording.model_validate(json.loads(content))
+            SAMPLES.check(recording.samples, source)
             with archive.open(HASHES) as member:
                 return recording, np.frombuffer(member.read(8 * recording.samples), np.uint64)
         except (ValueError, KeyError, ValidationError, RecursionError) as error:

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 import quantmedic
 from quantmedic.cli.collect import collect as record
-from quantmedic.engine.errors import DataError
+from quantmedic.engine.errors import DataError, QuantmedicError
 from quantmedic.engine.formulas.derive import derive
 from quantmedic.engine.rules.evaluate import evaluate
 
@@ -91,12 +91,15 @@ def test_outputs_of_other_samples_and_of_another_file_are_refused(tmp_path: Path
 
 def test_a_damaged_description_is_said(tmp_path: Path) -> None:
     paths = pair(tmp_path)
-    for content in ("", "[]", "{", '{"samples": 0}', "[" * 100_000):
+    many = {"runtime": "", "processor": "", "quantized_sha256": None, "sqnr_db": None, "samples": 10**24}
+    for content in ("", "[]", "{", '{"samples": 0}', "[" * 100_000, json.dumps(many)):
         file = tmp_path / "broken.npz"
         np.savez(file, scores=X)
         with zipfile.ZipFile(file, "a") as archive:
             archive.writestr("recording.json", content)
-        with pytest.raises(DataError, match="description of the recorded outputs is damaged"):
+        with pytest.raises(
+            QuantmedicError, match="recorded outputs is damaged|has too many samples"
+        ):
             device_of(tmp_path, paths, file)
 
 
