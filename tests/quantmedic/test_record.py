@@ -97,9 +97,7 @@ def test_a_damaged_description_is_said(tmp_path: Path) -> None:
         np.savez(file, scores=X)
         with zipfile.ZipFile(file, "a") as archive:
             archive.writestr("recording.json", content)
-        with pytest.raises(
-            QuantmedicError, match="recorded outputs is damaged|has too many samples"
-        ):
+        with pytest.raises(QuantmedicError, match=r"outputs is damaged|has too many samples"):
             device_of(tmp_path, paths, file)
 
 
