@@ -207,8 +207,8 @@ def _option_of(name: str, kind: object, default: object, declared: Option, title
         flags = [f"{flags[0]}/--no-{flags[0].removeprefix('--')}"]
     takes = declared.takes or ("N" if kind is int else None)
     settings = {**(KINDS[declared.kind] if declared.kind else _settings_of(kind)), "metavar": takes}
-    if isinstance(default, bool | int | str):
-        settings |= {"default": default, "show_default": not isinstance(default, bool)}
+    if isinstance(default, bool | int | str | Path):
+        settings |= {"default": default, "show_default": not isinstance(default, bool | Path)}
     return option(*flags, name, help=declared.help, title=title, daily=declared.daily, **settings)
 
 

@@ -45,7 +45,9 @@ def test_new_rules_pass_as_they_stand_in_thirty_lines(tmp_path: Path) -> None:
     assert done.output.endswith(f"{count} rules, 0 errors, 0 warnings, {2 * count} of {2 * count} examples pass\n")
 
 
-def test_new_says_what_to_edit_and_what_to_run_next(tmp_path: Path) -> None:
+def test_new_says_what_to_edit_and_what_to_run_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "test-rules my-rules" in call("--new-rule", "some-defect").output
     done = call("--new-rule", "some-defect", "-o", tmp_path / "mine")
     assert "edit U001.yaml" in done.output
     assert "quantmedic explain --list facts --scope layer" in done.output
