@@ -4,7 +4,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from difflib import get_close_matches
 from functools import wraps
 from pathlib import Path
@@ -207,7 +207,7 @@ def _option_of(name: str, kind: object, default: object, declared: Option, title
         flags = [f"{flags[0]}/--no-{flags[0].removeprefix('--')}"]
     takes = declared.takes or ("N" if kind is int else None)
     settings = {**(KINDS[declared.kind] if declared.kind else _settings_of(kind)), "metavar": takes}
-    if isinstance(default, bool | int | str | Path):
+    if default not in (None, (), MISSING):  # else click would hand over None in place of the field's own
         settings |= {"default": default, "show_default": not isinstance(default, bool | Path)}
     return option(*flags, name, help=declared.help, title=title, daily=declared.daily, **settings)
 
