@@ -5,7 +5,6 @@ import shlex
 import shutil
 import signal
 import sys
-import textwrap
 import webbrowser
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -16,7 +15,7 @@ from quantmedic.cli.streams import bare_stream, guarded_streams, print_format, p
 from quantmedic.collectors.data.progress import IN_SECONDS, Progress, no_progress
 from quantmedic.engine.errors import QuantmedicError
 from quantmedic.engine.text import inert_line
-from quantmedic.reports.terminal.lines import WIDTH, paint_style
+from quantmedic.reports.terminal.lines import WIDTH, paint_style, wrap_line
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -104,15 +103,14 @@ def print_wrote(files: Iterable[tuple[Path, int]]) -> None:
     if len(whole) <= WIDTH or not beside:
         print_line(whole)
         return
-    for each in [f"{wrote};", *_between_words(f"  {inert_line(beside)}", WIDTH)]:
+    for each in [f"{wrote};", *wrap_line(inert_line(beside), indent=2, whole_words=True)]:
         print_line(each)
 
 
 def _between_words(line: str, width: int) -> list[str]:
     """A line in lines of at most ``width`` columns; what is to be copied, such as a path, stays whole."""
-    indent = " " * (len(line) - len(line.lstrip()) + 2)
-    lines = textwrap.wrap(line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
-    return lines or [line]
+    indent = len(line) - len(line.lstrip())
+    return wrap_line(line.lstrip(), indent, width=width, whole_words=True) or [line]
 
 
 def print_paste(command: str) -> None:

@@ -61,8 +61,10 @@ def _fitting(line: str, columns: int) -> list[str]:
     return wrap_line(line.lstrip(), indent=indent, width=max(columns, MIN_WIDTH)) or [line]
 
 
-def wrap_line(text: str, indent: int = 0, hang: int = 2, width: int = WIDTH, most: int | None = None) -> list[str]:
-    """Text in lines of at most ``width`` columns; words are cut where one alone is longer.
+def wrap_line(
+    text: str, indent: int = 0, hang: int = 2, width: int = WIDTH, most: int | None = None, *, whole_words: bool = False
+) -> list[str]:
+    """Text in lines of at most ``width`` columns.
 
     Args:
         text: One paragraph.
@@ -70,12 +72,14 @@ def wrap_line(text: str, indent: int = 0, hang: int = 2, width: int = WIDTH, mos
         hang: Spaces more in front of the others.
         width: Columns.
         most: So many lines at most, the last of which ends with an ellipsis where something is left out.
+        whole_words: One that is longer than a line stays whole, so that a path can be copied; else it is cut.
     """
     return textwrap.wrap(
         text,
         width,
         initial_indent=" " * indent,
         subsequent_indent=" " * (indent + hang),
+        break_long_words=not whole_words,
         break_on_hyphens=False,
         max_lines=most,
         placeholder=" …",
