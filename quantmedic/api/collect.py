@@ -1,7 +1,7 @@
 """Two models measured on data: every tensor, once."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -47,6 +47,7 @@ from quantmedic.engine.input_files import missing_model
 from quantmedic.engine.output_files import require_file
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.trials.allowance import Allowance
+from quantmedic.trials.tasks import OpenElsewhere
 
 #: Said of a case whose samples are all measured, but no more than that.
 _NOT_TRIED = (
@@ -196,14 +197,13 @@ def prove_pair(
         allowance = _allowance_of(options, case)
         if allowance is None:
             return Proof(case)
+        trying: AbstractContextManager[OpenElsewhere | None] = nullcontext()
         if options.cluster is not None:
             # What is compared has to run alike: kernels of several threads may round the last bit otherwise.
             own = replace(measurement.options, threads=options.threads or THREADS)
             measurement = replace(measurement, options=own)
-        with ExitStack() as stack:
-            workers = None
-            if options.cluster is not None:
-                workers = stack.enter_context(try_on_cluster(options.cluster, float_model, quantized_model, options))
+            trying = try_on_cluster(options.cluster, float_model, quantized_model, options)
+        with trying as workers:
             return prove_remedies(
                 case, measurement, allowance, options.toolchain, first=options.first, elsewhere=workers
             )
