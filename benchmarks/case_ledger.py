@@ -7,7 +7,8 @@ From the repository root::
 
 The cases are those whose names stand in ``case_ledger.jsonl``: of every part of the fault zoo, drawn once with a seed
 for tuning, of the real networks that are installed (``fault_zoo.py`` says how to get them), and of the zoo of language
-models, whose network is trained once into ``DIR``. A line that holds a name alone adds a case. Each is diagnosed with
+models, whose network is trained once into ``DIR``. A line that holds a name alone adds a case; ``--cases FILE`` asks
+others. ``--quick`` judges what was measured before rules changed, in seconds. Each is diagnosed with
 the defaults of ``quantmedic diagnose``; its prescription is pasted, run and measured on samples that no remedy was
 fitted to. ``compare`` prints each case whose line differs in anything but seconds, then the sums of both, and exits
 with 1 where a line differs. Some gains differ in the fourth digit between processors, and so does the network of
@@ -48,6 +49,8 @@ def main() -> int:
     commands = parser.add_subparsers(required=True, dest="command")
     run = commands.add_parser("run", help="ask every case")
     run.add_argument("ledger", type=Path, help="a line for each case goes here; goes on where it ends")
+    run.add_argument("--cases", type=Path, default=LEDGER, help="a ledger, or names alone, of the cases to ask")
+    run.add_argument("--quick", action="store_true", help="judge kept measurements of older code, and paste nothing")
     run.add_argument("--jobs", type=int, default=1)
     run.add_argument("--keep", type=Path, metavar="DIR", help="keep cases and trained networks here")
     compare = commands.add_parser("compare", help="hold two ledgers against each other")
@@ -59,28 +62,28 @@ def main() -> int:
         print(text)
         return int(differs)
     with tempfile.TemporaryDirectory() as temporary:
-        fill(asked.ledger, asked.keep or Path(temporary), asked.jobs)
+        fill(asked.ledger, read(asked.cases), asked.keep or Path(temporary), asked.jobs, quick=asked.quick)
     print(sums(read(asked.ledger).values()))
     return 0
 
 
-def fill(ledger: Path, keep: Path, jobs: int) -> None:
-    """Write the lines that a ledger lacks."""
+def fill(ledger: Path, cases: Iterable[str], keep: Path, jobs: int, *, quick: bool = False) -> None:
+    """Write the lines that a ledger lacks of some cases."""
     known = read(ledger) if ledger.exists() else {}
     with ledger.open("a", encoding="utf-8") as file:
-        for line in lines_of([name for name in read(LEDGER) if name not in known], keep, jobs):
+        for line in lines_of([name for name in cases if name not in known], keep, jobs, quick=quick):
             file.write(f"{json.dumps(line)}\n")
             file.flush()
 
 
-def lines_of(cases: Iterable[str], keep: Path, jobs: int) -> Iterator[Line]:
+def lines_of(cases: Iterable[str], keep: Path, jobs: int, *, quick: bool = False) -> Iterator[Line]:
     """Lines of cases by their names, a part and what the part calls it; a case that can no longer be built has none."""
     parts = {name: part for part, _, name in (case.partition(" ") for case in cases)}
     specs = [Spec.by_name(name, SEED) for name, part in parts.items() if part != LANGUAGE]
-    for built, answer in ask_all(specs, keep, jobs, Asked(prove="first", follow=True)):
+    for built, answer in ask_all(specs, keep, jobs, Asked(quick, prove="first", follow=not quick)):
         if answer is not None:
             yield line_of(parts[built.spec.name], built, answer)
-    if LANGUAGE in parts.values():
+    if LANGUAGE in parts.values() and not quick:
         yield from language_lines({name for name, part in parts.items() if part == LANGUAGE}, keep)
 
 

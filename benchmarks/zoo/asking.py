@@ -138,9 +138,9 @@ def _case(built: Built, asked: Asked) -> Case:
     stored = built.folder / f"{measured}-{judged}.{kind}"
     if stored.is_file():
         return quantmedic.load_case(stored)
-    alike = list(built.folder.glob(f"{measured}-*.{kind}"))
-    if asked.quick and alike:
-        return quantmedic.load_case(alike[0])
+    older = sorted(built.folder.glob(f"*.{kind}"), key=lambda path: not path.name.startswith(measured))
+    if asked.quick and older:
+        return quantmedic.load_case(older[0])
     for old in built.folder.glob(f"*.{kind}*"):
         old.unlink()
     case = quantmedic.collect(
