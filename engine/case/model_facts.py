@@ -18,20 +18,17 @@ from quantmedic.engine.case.settings_facts import (
     SearchFacts,
     SettingsFacts,
 )
+from quantmedic.engine.case.tensor_facts import OutcomeFacts
 
 
 class FamilyFacts(Facts):
     """All quantizers of a family, activations with the inputs or weights, changed together.
 
-    Quantizers that each make a little of the noise, or that hide each other's, show only so what mends them.
+    Quantizers that each make a little of the noise, or that hide each other's, show only so what recovers it.
     """
 
     share: float | None = fact("share of the noise at the noisiest output that they make together", "ratio")
-    mended_by_full_range: bool | None = fact("ranges of all values take away most of what they make")
-    mended_by_best_range: bool | None = fact("ranges of least squared error do")
-    mended_by_asymmetric_range: bool | None = fact("ranges with a zero point do")
-    mended_by_best_weight_range: bool | None = fact("ranges of least squared error do, of weights")
-    mended_by_eight_bit_weights: bool | None = fact("8 bits and one scale per channel do, of weights")
+    outcome: OutcomeFacts = OutcomeFacts()
 
 
 class ModelFacts(Facts):

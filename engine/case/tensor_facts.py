@@ -8,6 +8,22 @@ from quantmedic.engine.case.budget_record import Mechanism
 from quantmedic.engine.case.fact_base import Facts, Pattern, Role, Words, fact
 
 
+class OutcomeFacts(Facts):
+    """What changes of quantizers recover: shares of the noise that these make at the noisiest output.
+
+    By simulated runs of the loss budget. A change that alters nothing recovers 0; None where none was tried.
+    """
+
+    full_range: float | None = fact("with a range that holds all values", "share")
+    percentile_range: float | None = fact("with a range that leaves out the rarest values", "share")
+    best_range: float | None = fact("with the range of least squared error", "share")
+    asymmetric_range: float | None = fact("with a range that has a zero point", "share")
+    sixteen_bit: float | None = fact("with 16 bits for the same range", "share")
+    best_weight_range: float | None = fact("with the weights' range of least squared error", "share")
+    per_channel_weights: float | None = fact("with one scale per channel, of weights", "share")
+    eight_bit_weights: float | None = fact("with 8 bits and one scale per channel, of weights", "share")
+
+
 class SourceFacts(Facts):
     """What one quantizer does to the noise at the network's noisiest output, by the experiments of the loss budget.
 
@@ -35,11 +51,7 @@ class SourceFacts(Facts):
         "(clipped-low, clipped-high, clipped), a narrower range (range-too-wide), a range with a zero point (grid), "
         "16 bits (step)"
     )
-    mended_by_full_range: bool | None = fact("the range of all values takes away most of what it makes")
-    mended_by_asymmetric_range: bool | None = fact("a range with a zero point does")
-    mended_by_best_weight_range: bool | None = fact("the range of least squared error does, of weights")
-    mended_by_per_channel_weights: bool | None = fact("one scale per channel does, of weights")
-    mended_by_eight_bit_weights: bool | None = fact("8 bits and one scale per channel do, of weights")
+    outcome: OutcomeFacts = OutcomeFacts()
 
 
 class ErrorFacts(Facts):

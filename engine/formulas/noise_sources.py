@@ -15,7 +15,7 @@ from quantmedic.engine.case.budget_record import (
     SourceKind,
     SourceRecord,
 )
-from quantmedic.engine.case.facts import LayerFacts, SourceFacts, TensorFacts
+from quantmedic.engine.case.facts import LayerFacts, OutcomeFacts, SourceFacts, TensorFacts
 from quantmedic.engine.case.model_facts import FamilyFacts
 from quantmedic.engine.case.records import Case, OperatorRecord
 from quantmedic.engine.decibels import sqnr_db
@@ -45,8 +45,6 @@ _SHOWN_BY: tuple[tuple[Mechanism, str], ...] = (
 )
 #: A wrong range: 8 bits are enough for what another one mends, and the rules about ranges tell of it.
 _RANGES = ("full-range", "best-range")
-#: Facts that say whether a kind of change mends something begin so.
-_MENDED_BY = "mended_by_"
 
 
 def tensors_with_sources(case: Case, tensors: tuple[TensorFacts, ...]) -> tuple[TensorFacts, ...]:
@@ -216,16 +214,15 @@ def budget_of_model(case: Case) -> dict[str, object]:
 def _facts_of_family(family: FamilyRecord, budget: LossBudget, output: int, share: float) -> FamilyFacts:
     kinds = ("weight",) if family.kind == "weight" else ("activation", "input")
     own = [piece.shares[output] for piece in budget.pieces if piece.sources[0].kind in kinds]
-    return FamilyFacts(share=share * sum(own), **_mending_facts(FamilyFacts, family.heals, family.last[output], output))
+    return FamilyFacts(share=share * sum(own), outcome=_outcomes(family.heals, family.last[output], output))
 
 
-def _mending_facts(
-    cls: type[FamilyFacts | SourceFacts], heals: Mapping[str, tuple[float, ...]], made: float, output: int
-) -> dict[str, bool]:
-    """Of each kind of change that a class has a fact of, whether it takes away most of the noise that is made."""
-    facts = [name for name in cls.model_fields if name.startswith(_MENDED_BY)]
-    gone = {name: heals.get(name.removeprefix(_MENDED_BY).replace("_", "-")) for name in facts}
-    return {name: values is not None and made > 0 and values[output] >= MOST * made for name, values in gone.items()}
+def _outcomes(heals: Mapping[str, tuple[float, ...]], made: float, output: int) -> OutcomeFacts:
+    """What each kind of change takes away of the noise that is made."""
+    if not heals:
+        return OutcomeFacts()
+    gone = {kind.replace("-", "_"): values[output] / made if made > 0 else 0.0 for kind, values in heals.items()}
+    return OutcomeFacts(**{name: gone.get(name, 0.0) for name in OutcomeFacts.model_fields})
 
 
 def misfit_share(case: Case, tensors: Sequence[TensorFacts]) -> float | None:
@@ -308,7 +305,7 @@ def _facts_of_piece(piece: PieceRecord, output: int, share: float) -> SourceFact
         share=piece.shares[output] * share,
         last=piece.last[output] * share,
         mechanism=mechanism_of(piece, output),
-        **(_mending_facts(SourceFacts, changes.heals, made, output) if changes.heals else {}),
+        outcome=_outcomes(changes.heals, made, output),
     )
 
 

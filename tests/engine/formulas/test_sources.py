@@ -46,14 +46,14 @@ def test_facts_are_of_the_noisiest_output() -> None:
     found = source_facts(budget())
     clipped, weights = found["activation", 3], found["weight", 5]
     assert (clipped.share, clipped.last, clipped.mechanism) == (0.9, 0.8, "clipped-high")
-    assert clipped.mended_by_full_range is True
-    assert (weights.share, weights.mechanism, weights.mended_by_per_channel_weights) == (0.1, None, True)
+    assert clipped.outcome.full_range == pytest.approx(0.7 / 0.8)
+    assert (weights.share, weights.mechanism, weights.outcome.per_channel_weights) == (0.1, None, pytest.approx(0.75))
     assert source_facts(budget(simulated=0.25))["activation", 3].share == pytest.approx(0.45), "of the deployed noise"
 
 
 def test_what_was_not_measured_by_itself_is_unknown() -> None:
     found = source_facts(budget())
     assert ("weight", 6) not in found
-    assert found["weight", 5].mended_by_eight_bit_weights is False
+    assert found["weight", 5].outcome.eight_bit_weights == 0.0, "it would alter nothing"
     unhealed = budget().model_copy(update={"pieces": (WEIGHTS.model_copy(update={"heals": {}}),)})
-    assert source_facts(unhealed)["weight", 5].mended_by_per_channel_weights is None
+    assert source_facts(unhealed)["weight", 5].outcome.per_channel_weights is None
