@@ -52,6 +52,37 @@ PAIRS = (
     ("normalized-twice", "heavy-tails"),
 )
 
+#: The same of sets that tuning never sees.
+UNSEEN_PAIRS: dict[str, tuple[tuple[str, str], ...]] = {
+    "g": (
+        ("five-of-a-quiet-hour", "head-of-few-levels"),
+        ("clicks-in-the-recording", "biases-partly-lost"),
+        ("levels-in-decibels", "bound-of-another-library"),
+        ("pixels-from-zero-to-one", "boxes-in-larger-units"),
+        ("ends-averaged", "weights-of-an-earlier-day"),
+        ("softer-sensors", "zero-points-taken-for-the-middle"),
+        ("gates-on-a-wide-grid", "head-of-few-levels"),
+    ),
+    "h": (
+        ("three-of-a-quiet-hour", "first-layer-of-few-steps"),
+        ("spikes-in-the-archive", "lanes-that-borrow"),
+        ("softer-table", "two-inner-layers-of-few-steps"),
+        ("rows-filled-up-with-silence", "biases-cut-down"),
+        ("pixels-normalized-as-photographs", "mirrors-replaced-by-zeros"),
+        ("quantiles-everywhere", "collapsed-above-the-middle"),
+        ("branch-in-larger-units", "scales-of-transposed-kernels"),
+    ),
+    "i": (
+        ("four-of-a-quiet-hour", "answers-of-few-steps"),
+        ("sparks-in-three-samples", "scales-begin-late"),
+        ("print-from-zero-to-one", "thin-kernels-on-one-scale"),
+        ("axes-numbered-otherwise", "block-beside-an-offset"),
+        ("weaker-sensor", "scaled-by-the-whole-width"),
+        ("quantiles-for-all", "codebook-read-as-steps"),
+        ("last-seats-masked", "layers-of-last-month"),
+    ),
+}
+
 #: Of set D, networks of each fault or control; of later sets it is one.
 TIMES = 2
 #: Of set D: published networks are slow, so this is put into each of them, whatever the seed.
@@ -61,7 +92,7 @@ PUBLISHED = {
     "plcmos": ("output-read-with-another-scale", "thresholds-for-fewer-bits", "as-it-was"),
 }
 #: Put into every network whatever the seed: what is sound must look sound in each.
-EVERYWHERE = ("as-it-should-be", "as-it-came")
+EVERYWHERE = ("as-it-should-be", "as-it-came", "as-delivered", "as-handed-over", "as-accepted")
 
 
 @dataclass(frozen=True)
@@ -166,11 +197,21 @@ def unseen_specs(which: str, seed: int | None = None) -> Iterator[Spec]:
         networks = FRESH_NETWORKS["c"] | {k: n for k, n in older.items() if n.unseen}
         yield from _in_each(networks, kinds, controls, seed)
     else:
+        yield from _pairs_of(which, seed)
         drawn = [(network, name) for name in (*kinds, *controls) for network in drawn_networks(which, name, seed)]
         fixed = [(network, name) for network, names in PUBLISHED.items() for name in names] if which == "d" else []
         for network, name in drawn + fixed:
             fault = name in FAULTS
             yield Spec(network, (name,) if fault else (), control="" if fault else name, seed=seed)
+
+
+def _pairs_of(which: str, seed: int | None) -> Iterator[Spec]:
+    """Pairs of a set, each in one of the networks where both faults have a place."""
+    for pair in UNSEEN_PAIRS.get(which, ()):
+        lists = [FAULTS[kind].networks or tuple(FRESH_NETWORKS[which]) for kind in pair]
+        fits = [network for network in lists[0] if network in lists[1]]
+        rng = np.random.default_rng([seed or 0, zlib.crc32("+".join(pair).encode())])
+        yield Spec(fits[int(rng.integers(len(fits)))], pair, seed=seed)
 
 
 def drawn_networks(which: str, name: str, seed: int | None) -> list[str]:

@@ -4,14 +4,14 @@ A row is carried out by the function of ``forms`` that has its name, or by that 
 
 ``set``
     ``tuning`` and ``reporting`` for what the rules are tuned on and what tuning does not see, ``real`` for what only
-    networks have that others trained, ``a`` to ``f`` for the sets that tuning did not see when they were asked first.
+    networks have that others trained, ``a`` to ``i`` for the sets that tuning did not see when they were asked first.
 ``right``
     Names of the causes of which any counts as right; the first is the best name.
 ``also``
     Causes that follow from the right one or say the same less exactly: true, but not right.
 ``search``
-    ``strength``: the strength that is drawn makes it worse. ``mild LEAST MOST``, ``severe LEAST MOST``, ``costly``: see
-    ``mild.py``.
+    ``strength``: the strength that is drawn makes it worse. ``mild LEAST MOST``, ``clear LEAST MOST``,
+    ``severe LEAST MOST``, ``costly``: see ``mild.py``.
 ``heal``
     The function that carries out the remedy on the ill patient; empty: the fault is undone.
 ``harms``
@@ -29,12 +29,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .forms import activations, controls, data, graph, runtime, weights
+from .forms import activations, controls, data, graph, habits, reports, runtime, weights
 from .mild import searched
 from .patient import Patient
 
 #: Sets that tuning did not see when they were asked first.
-SETS = "abcdef"
+SETS = "abcdefghi"
 Form = Callable[[Patient], Patient]
 FAMILIES = ("sanity", "data", "weights", "activations", "graph", "precision", "runtime")
 TABLE = Path(__file__).with_name("faults.csv")
@@ -98,7 +98,7 @@ def _value(word: str) -> Any:
 def _forms() -> dict[str, Callable[..., Patient]]:
     """Functions by name."""
     found: dict[str, Callable[..., Patient]] = {}
-    for module in (activations, controls, data, graph, runtime, weights):
+    for module in (activations, controls, data, graph, habits, reports, runtime, weights):
         for name, form in vars(module).items():
             if getattr(form, "__module__", "") != module.__name__:
                 continue

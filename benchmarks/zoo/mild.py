@@ -12,6 +12,8 @@ from .surgery import Inapplicable
 
 #: What a mild fault costs at the least and the most, in dB of the output.
 LEAST_DB, MOST_DB = 3.0, 12.0
+#: The same of one that is to count as a fault where no answer changes: twice as loud and more.
+LOUD_DB = 8.5
 #: The same of a severe one, a third of which are below nine.
 FAINTEST_DB, FATAL_DB = 4.0, 40.0
 #: How far off the wanted loss may be, in dB and as a share; steps of the search, and samples on which it is measured.
@@ -23,6 +25,11 @@ Form = Callable[[Patient, float], Patient]
 def wanted_loss(strength: float) -> float:
     """Log of the strength, from the least to the most."""
     return float(LEAST_DB + (MOST_DB - LEAST_DB) * _share(strength))
+
+
+def clear_loss(strength: float) -> float:
+    """The same, beginning where noise alone is harm."""
+    return float(LOUD_DB + (MOST_DB - LOUD_DB) * _share(strength))
 
 
 def severe_loss(strength: float) -> float:
@@ -52,14 +59,15 @@ class _Aim:
 def searched(form: Callable[..., Patient], how: str) -> Callable[[Patient], Patient]:
     """A form as the column ``search`` of the table wants it.
 
-    ``mild LEAST MOST`` searches an amount between two ends that puts in a few decibels, ``severe LEAST MOST`` one that
-    puts in a few to fatally many, and the nearest that costs something where no amount gives it. ``costly`` takes a
-    form without an amount, where it costs at least as much as the mildest fault does. All others are taken as they are.
+    ``mild LEAST MOST`` searches an amount between two ends that puts in a few decibels, ``clear LEAST MOST`` one that
+    puts in so many that noise alone is harm, ``severe LEAST MOST`` a few to fatally many, and the nearest that costs
+    something where no amount gives it. ``costly`` takes a form without an amount, where it costs at least as much as
+    the mildest fault does. All others are taken as they are.
     """
     match how.split():
-        case ["mild" | "severe" as kind, least, most]:
-            mild = kind == "mild"
-            aim = _Aim((float(least), float(most)), wanted_loss if mild else severe_loss, not mild)
+        case ["mild" | "clear" | "severe" as kind, least, most]:
+            loss = {"mild": wanted_loss, "clear": clear_loss, "severe": severe_loss}[kind]
+            aim = _Aim((float(least), float(most)), loss, kind == "severe")
             return lambda patient: _searched(form, patient, aim)
         case ["costly"]:
             return lambda patient: _costly(form, patient)

@@ -424,3 +424,110 @@ def grove_units() -> tuple[Array, Array]:
     """Mean and spread of each measured column."""
     fixed = np.random.default_rng(102)
     return fixed.normal(0, 0.8, NUMBERS), fixed.uniform(0.6, 1.8, NUMBERS)
+
+
+#: Frames and bands of a recorded call, and its courses: up, down, over a hill, through a valley, trill, step.
+CALL_FRAMES, CALL_BANDS, CALLS = 32, 16, 6
+
+
+def calls(rng: Random, count: int) -> tuple[Array, Array]:
+    """Logarithms of levels in bands over time: one call somewhere in noise, and its course."""
+    kinds = rng.integers(0, CALLS, count)
+    time = np.arange(CALL_FRAMES)[None]
+    begin, length = rng.uniform(2, 10, (count, 1)), rng.uniform(15, 21, (count, 1))
+    share = (time - begin) / length
+    wave, bend = np.sin(2 * np.pi * share * rng.uniform(2.5, 3.5, (count, 1))), 4 * (share - 0.5) ** 2
+    courses = np.stack([share, 1 - share, 1 - bend, bend, 0.5 + 0.4 * wave, 0.2 + 0.6 * (share > 0.5)])
+    band = rng.uniform(2, 5, (count, 1)) + rng.uniform(6, 9, (count, 1)) * courses[kinds, np.arange(count)]
+    far = np.square(np.arange(CALL_BANDS)[None, None] - band[..., None]) / (2 * rng.uniform(0.5, 0.8, (count, 1, 1)))
+    heard = np.exp(rng.uniform(-3, 1.5, (count, 1, 1)) - far) * ((share > 0) & (share < 1))[..., None]
+    found = np.log(heard + rng.uniform(0.02, 0.1, (count, 1, 1)) * rng.exponential(1, heard.shape) + 1e-3)
+    return found[:, None].astype(np.float32), kinds.astype(np.int64)
+
+
+#: Columns of a reading of a meter, and the states that it may be in.
+READINGS, STATES = 16, 5
+
+
+def meters(rng: Random, count: int) -> tuple[Array, Array]:
+    """Standardized readings, some of them with long tails and some that follow others, and the state behind them."""
+    fixed = np.random.default_rng(111)
+    mixing, ways = fixed.normal(0, 0.5, (6, READINGS)), fixed.normal(0, 1, (6, STATES))
+    hidden = rng.standard_normal((2 * count, 6))
+    scores = np.tanh(1.5 * hidden) @ ways + 0.8 * hidden[:, :STATES] * hidden[:, 1:][:, :STATES]
+    best = np.sort(scores, 1)
+    clear = rng.permutation(np.argsort(best[:, -2] - best[:, -1])[:count])  # nobody could tell the other half
+    rows = hidden @ mixing + 0.15 * rng.standard_normal((2 * count, READINGS))
+    rows[:, 12:] = np.sinh(1.2 * rows[:, 12:])
+    return (rows / rows.std(0))[clear].clip(-6, 6).astype(np.float32), scores[clear].argmax(1).astype(np.int64)
+
+
+#: Samples of a row of taps, rhythms of taps, and taps of a row at most; shorter rows of labels end in -1.
+TAP_ROW, TAPS, TAPPED = 96, 6, 5
+
+
+def taps(rng: Random, count: int) -> tuple[Array, Array]:
+    """A sensor on a table on which a few taps of different sorts are heard, and what was tapped."""
+    rows = rng.uniform(0.03, 0.12, (count, 1)) * rng.standard_normal((count, TAP_ROW))
+    truth = np.full((count, TAPPED), -1, np.int64)
+    time = np.arange(TAP_ROW)
+    for row, told in zip(rows, truth, strict=True):
+        size = int(rng.integers(3, TAPPED + 1))
+        told[:size] = rng.integers(0, TAPS, size)
+        at = rng.uniform(2, TAP_ROW - 16.5 * size - 4)
+        for kind in told[told >= 0]:
+            since, pace = time - at, (0.35, 0.75, 1.5)[kind % 3]
+            fade = np.exp(-np.abs(since - (2 if kind < 3 else 10)) / 4) * ((since >= 0) & (since < 13))
+            row += rng.uniform(0.6, 1.4) * fade * np.cos(pace * since + rng.uniform(-0.4, 0.4))
+            at += rng.uniform(15, 16.5)
+    return rows[:, None, None].astype(np.float32), truth
+
+
+#: Samples of a trace, and what each is part of: nothing, a slow hump, a spike, a tremor.
+TRACE, PARTS = 128, 4
+
+
+def traces(rng: Random, count: int) -> tuple[Array, Array]:
+    """Two leads of a trace with a drift, and what each sample is part of."""
+    time = np.arange(TRACE)
+    leads = 0.06 * rng.standard_normal((count, 2, TRACE))
+    leads += rng.uniform(-0.5, 0.5, (count, 1, 1)) * np.sin(time / rng.uniform(15, 40, (count, 1, 1)))
+    kinds = np.zeros((count, 1, TRACE), np.int64)
+    for lead, own in zip(leads, kinds[:, 0], strict=True):
+        at = rng.integers(2, 14)
+        while at < TRACE - 26:
+            kind = int(rng.integers(1, PARTS))
+            size = int(rng.integers(*((16, 25), (6, 9), (14, 24))[kind - 1]))
+            share = np.linspace(0, 1, size)
+            shape = (
+                np.sin(np.pi * share),
+                2.5 * (1 - np.abs(2 * share - 1)) - 0.4,
+                0.6 * np.sin(1.9 * np.arange(size)),
+            )
+            lead[:, at : at + size] += (
+                rng.uniform(0.6, 1.4) * np.array([[1], [rng.uniform(0.3, 0.9)]]) * shape[kind - 1]
+            )
+            own[at : at + size] = kind
+            at += size + int(rng.integers(4, 16))
+    return leads[:, :, None].astype(np.float32), kinds
+
+
+#: Moments of a motion, axes of the sensor, and motions.
+MOMENTS, AXES, MOTIONS = 20, 6, 6
+
+
+def motions(rng: Random, count: int) -> tuple[Array, Array]:
+    """Acceleration and turning of a hand that is held in any direction, and the motion it makes."""
+    kinds = rng.integers(0, MOTIONS, count)
+    phase = rng.uniform(0, 2 * np.pi, (count, 1))
+    turn = rng.uniform(0.5, 0.8, (count, 1)) * np.arange(MOMENTS) + phase
+    near = np.exp(-np.square(np.arange(MOMENTS) - rng.uniform(6, 13, (count, 1))) / 3)
+    flat = np.zeros_like(turn)
+    shapes = [(np.cos(turn), np.sin(turn)), (np.cos(turn), -np.sin(turn)), (np.sin(turn), np.sin(turn))]
+    shapes += [(np.sin(2 * turn), np.cos(turn)), (3 * near, flat), (1.5 * near * np.cos(2 * turn), near)]
+    plane = np.stack([np.stack(pair, 2) for pair in shapes])[kinds, np.arange(count)]
+    fixed = np.random.default_rng(112).normal(0, 0.8, (2, AXES))
+    tilt = np.exp(rng.normal(0, 0.25, (count, 1, 1))) * (fixed + rng.normal(0, 0.12, (count, 2, AXES)))
+    rest = rng.normal(0, 0.6, (count, 1, AXES))
+    found = plane @ tilt + rest + rng.uniform(0.1, 0.3, (count, 1, 1)) * rng.standard_normal((count, MOMENTS, AXES))
+    return found.astype(np.float32), kinds.astype(np.int64)

@@ -12,24 +12,53 @@ import fault_zoo
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from zoo.cases import PUBLISHED, Built, Spec, build, drawn_networks
+from zoo.cases import PUBLISHED, UNSEEN_PAIRS, Built, Spec, build, drawn_networks
 from zoo.fault import CONTROLS, FAMILIES, FAULTS, ROWS, Fault
 from zoo.metrics import class_map
-from zoo.mild import FAINTEST_DB, FATAL_DB, LEAST_DB, MOST_DB, OFF_DB, severe_loss, sqnr, wanted_loss
+from zoo.mild import (
+    FAINTEST_DB,
+    FATAL_DB,
+    LEAST_DB,
+    LOUD_DB,
+    MOST_DB,
+    OFF_DB,
+    clear_loss,
+    severe_loss,
+    sqnr,
+    wanted_loss,
+)
 from zoo.networks import FRESH_NETWORKS, NETWORKS, REAL_NETWORKS, known_network
 from zoo.patient import healthy, standing
-from zoo.pictures import beads, fabrics, mazes, plots, prints, signatures, weaves
+from zoo.pictures import beads, fabrics, mazes, plots, prints, shells, sights, signatures, weaves
 from zoo.quantizing import run
-from zoo.signals import bags, dials, groves, last_words, machines, orders, solids, swirls, tables, webs, words
+from zoo.signals import (
+    bags,
+    calls,
+    dials,
+    groves,
+    last_words,
+    machines,
+    meters,
+    motions,
+    orders,
+    solids,
+    swirls,
+    tables,
+    taps,
+    traces,
+    webs,
+    words,
+)
 
-#: Sets that are whole.
-SETS = "def"
+#: Sets that are whole, and those of them that have pairs.
+SETS, PAIRED = "defghi", "ghi"
 #: Not every kind costs something with the settings that one seed draws.
 SEEDS = (11, 12, 13)
 #: A kind and a control of the newest sets that are built.
 BUILT = {
     "e": ("half-of-the-cloud", "tight-where-nothing-is-lost"),
     "f": ("addends-of-an-earlier-epoch", "a-little-louder"),
+    "g": ("biases-partly-lost", "a-tenth-wider-than-needed"),
 }
 
 
@@ -40,7 +69,7 @@ def names_of(rows: Mapping[str, Fault], *sets: str) -> set[str]:
 def test_a_set_is_in_no_other_part_and_covers_what_it_should() -> None:
     parts = ("all", "real", *fault_zoo.UNSEEN)
     specs = {part: fault_zoo.chosen(part, "*", 200) for part in parts}
-    for letter in "cdef":
+    for letter in "cdefghi":
         own, controls, kinds = FRESH_NETWORKS[letter], names_of(CONTROLS, letter), names_of(FAULTS, letter)
         others = [spec for part in parts if part != f"unseen-{letter}" for spec in specs[part]]
         earlier = {spec.network for part in parts[: parts.index(f"unseen-{letter}")] for spec in specs[part]}
@@ -48,7 +77,7 @@ def test_a_set_is_in_no_other_part_and_covers_what_it_should() -> None:
         assert not controls & {spec.control for spec in others}, letter
         assert not kinds & {kind for spec in others for kind in spec.kinds}, letter
         if letter in SETS:
-            assert len(kinds) >= 40 and len(controls) >= 12, letter
+            assert len(kinds) >= (30 if letter in PAIRED else 40) and len(controls) >= 10, letter
             assert {FAULTS[kind].family for kind in kinds} >= set(FAMILIES) - {"runtime"}, letter
         assert all(network.path.stat().st_size <= 300_000 for network in own.values()), letter
 
@@ -59,11 +88,21 @@ def test_each_seed_draws_all_kinds_and_controls() -> None:
         networks = {*FRESH_NETWORKS[letter], *(PUBLISHED if letter == "d" else ())}
         drawn = {seed: fault_zoo.chosen(f"unseen-{letter}", "*", seed) for seed in (None, 1, 200)}
         for own in drawn.values():
-            assert {spec.control or spec.kinds[0] for spec in own} == known, letter
+            assert {spec.control or spec.kinds[0] for spec in own if spec.group != "double"} == known, letter
             assert {spec.network for spec in own} == networks, letter
             assert all(known_network(spec.network).unseen and not spec.tuning for spec in own), letter
             assert len({spec.name for spec in own}) == len(own), letter
         assert {spec.name for spec in drawn[1]} != {spec.name for spec in drawn[200]}, letter
+
+
+def test_pairs_are_of_their_set_and_have_a_network_in_common() -> None:
+    assert set(UNSEEN_PAIRS) == set(PAIRED)
+    for letter, pairs in UNSEEN_PAIRS.items():
+        assert all({FAULTS[kind].set for kind in pair} == {letter} for pair in pairs), letter
+        specs = [spec for spec in fault_zoo.chosen(f"unseen-{letter}", "double", 200) if spec.group == "double"]
+        assert [spec.kinds for spec in specs] == list(pairs)
+        for spec in specs:
+            assert all(spec.network in (FAULTS[kind].networks or FRESH_NETWORKS[letter]) for kind in spec.kinds)
 
 
 def test_the_table_names_networks_of_its_set() -> None:
@@ -77,6 +116,7 @@ def test_samples_follow_from_the_seed() -> None:
         *(bags, beads, machines, prints, weaves),
         *(last_words, orders, signatures, solids, swirls),
         *(dials, fabrics, groves, mazes, webs),
+        *(calls, meters, motions, shells, sights, taps, traces),
     ]
     for make in made:
         first, again, other = (make(np.random.default_rng(seed), 4) for seed in (1, 1, 2))
@@ -94,6 +134,7 @@ def test_losses_reach_from_few_to_many_decibels() -> None:
     """A third of the severe ones is mild."""
     assert wanted_loss(0.1) == LEAST_DB and wanted_loss(30) == pytest.approx(MOST_DB)
     assert LEAST_DB < wanted_loss(1.0) < wanted_loss(3.0) < MOST_DB
+    assert clear_loss(0.1) == LOUD_DB > 6 and clear_loss(30) == pytest.approx(MOST_DB)
     losses = np.array([severe_loss(strength) for strength in np.geomspace(0.1, 30, 300)])
     assert losses[0] == pytest.approx(FAINTEST_DB) and losses[-1] == pytest.approx(FATAL_DB)
     assert (np.diff(losses) > 0).all()

@@ -492,7 +492,7 @@ def scales_along_inputs(patient: Patient) -> Patient:
     return at_layers(patient, chosen).edited(edit)
 
 
-def _rescaled(patient: Patient, chosen: list[Linear], change: Callable[[NDArray], NDArray], least: int = 2) -> Patient:
+def rescaled(patient: Patient, chosen: list[Linear], change: Callable[[NDArray], NDArray], least: int = 2) -> Patient:
     """The scales of some weights are read otherwise than their codes were made."""
 
     def edit(_: Patient, surgeon: Surgeon) -> None:
@@ -509,7 +509,7 @@ def _rescaled(patient: Patient, chosen: list[Linear], change: Callable[[NDArray]
 def scales_cut_short(patient: Patient, amount: float) -> Patient:
     """Scales of weights were rounded to a short fraction when the file was packed; the codes are those of before."""
     step = np.log1p(amount)
-    return _rescaled(patient, some(patient, covered(patient)), lambda s: np.exp(np.floor(np.log(s) / step) * step), 1)
+    return rescaled(patient, some(patient, covered(patient)), lambda s: np.exp(np.floor(np.log(s) / step) * step), 1)
 
 
 def one_scale_read_for_all(patient: Patient, amount: float) -> Patient:
@@ -517,7 +517,7 @@ def one_scale_read_for_all(patient: Patient, amount: float) -> Patient:
     share = min(amount, 1)
     patient = patient.with_(recipe=replace(patient.recipe, qoperator=False))
     chosen = patient.pick(covered(patient), 0.3, 0.7)
-    return _rescaled(patient, chosen, lambda s: np.exp((1 - share) * np.log(s) + share * np.log(s[0])))
+    return rescaled(patient, chosen, lambda s: np.exp((1 - share) * np.log(s) + share * np.log(s[0])))
 
 
 # --- codes changed in place ------------------------------------------------------------------------------------------

@@ -1,0 +1,367 @@
+"""Faults that users and maintainers told of in public; ``benchmarks/zoo/reports.md`` says where."""
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..cuts import covered, deployed, ends_of, extremes, free, inner, kept, mix_ends, picked, recoded, set_ranges
+from ..patient import Patient
+from ..quantizing import run
+from ..surgery import Inapplicable, Linear, Surgeon, require, with_attributes
+from .data import change_measured, change_numbers, change_pictures, dullest, inputs_of
+from .runtime import at_work
+from .weights import apart, some
+
+#: What a natural logarithm of a level is in decibels.
+DECIBELS = 10 / np.log(10)
+
+
+# --- calibration -----------------------------------------------------------------------------------------------------
+
+
+def ends_averaged(patient: Patient, amount: float) -> Patient:
+    """The ends of ranges are means of those of single samples: what is far in most of them is cut."""
+    tensors, ends = free(patient), {}
+    for tensor, x in zip(tensors, patient.values(*tensors), strict=True):
+        flat = x.reshape(len(x), -1)
+        mean = (float(np.minimum(flat.min(1), 0).mean()), float(np.maximum(flat.max(1), 0).mean()))
+        ends[tensor] = mix_ends(ends_of(x), mean, amount)
+    return set_ranges(patient, ends)
+
+
+def ranges_by_default(patient: Patient, amount: float) -> Patient:
+    """Tensors without a recorded range got the default that is meant for timing alone: up to six."""
+    ends = extremes(patient, *patient.pick(free(patient), 0.2, 0.5, 0.8))
+    return set_ranges(
+        patient, {t: mix_ends((low, high), (-6.0 if low < 0 else 0.0, 6.0), amount) for t, (low, high) in ends.items()}
+    )
+
+
+def levels_in_decibels(patient: Patient) -> Patient:
+    """The script tells levels of the calibration set in decibels, and the network wants natural logarithms."""
+    inputs_of(patient, "spotter")
+    return change_measured(patient, lambda inputs: inputs * DECIBELS)
+
+
+def cast_to_bytes(patient: Patient) -> Patient:
+    """Normalized inputs were cast to bytes: fractions are gone, and what is negative wraps round."""
+    return change_numbers(patient, lambda inputs: np.trunc(inputs).astype(np.int64) & 255)
+
+
+def first_folder_only(patient: Patient) -> Patient:
+    """Files are sorted by class, and the calibration set is the first folder of them: the one with least in it."""
+    classes = patient.task.answers(run(patient.network, patient.model, patient.calibration))
+    if classes.ndim != 1:
+        raise Inapplicable("no classes")
+    reach = patient.reach(patient.calibration)
+    dull = min(np.unique(classes), key=lambda kind: reach[classes == kind].max())
+    return patient.with_(calibration=patient.calibration[classes == dull].copy())
+
+
+def studio_range(patient: Patient) -> Patient:
+    """Frames of the calibration set are from a video decoder that writes black as 16 and white as 235."""
+    return change_pictures(patient, lambda pixels: 16 + pixels * (219 / 255))
+
+
+# --- codes -----------------------------------------------------------------------------------------------------------
+
+
+def read_on_first_grid(patient: Patient, amount: float, kind: str) -> Patient:
+    """Operators that take several tensors read the codes of all with the scale of the first."""
+    surgeon = patient.surgeon()
+    nodes = [n for n in surgeon.nodes(kind) if all(surgeon.producer(t) is not None for t in n.input)]
+    share = min(amount, 1.0)
+
+    def change(quantized: Surgeon, node) -> None:
+        readers = [quantized.producer(tensor) for tensor in node.input]
+        if any(reader.op_type != "DequantizeLinear" for reader in readers):
+            raise Inapplicable("an operand is not quantized")
+        first, *others = (float(quantized.constant(reader.input[1])) for reader in readers)
+        for i, scale in enumerate(others, 1):
+            given = {"x": node.input[i], "ratio": (first / scale) ** share}
+            made = quantized.wire(node.input[i], "on_first = Mul(x, ratio)", name=f"{node.name}_{i}", **given)
+            node.input[i] = made["on_first"]
+
+    return at_work(patient, picked(patient, require(nodes, f"no {kind}"), 0.3, 0.7), change)
+
+
+def outputs_changed_places(patient: Patient) -> Patient:
+    """The converter sorts outputs by name, and the application goes by their place: each is taken for the other."""
+
+    def edit(_: Patient, surgeon: Surgeon) -> None:
+        if len(surgeon.graph.output) != 2:
+            raise Inapplicable("there are not two outputs")
+        first, second = (surgeon.producer(value.name) for value in surgeon.graph.output)
+        first.output[0], second.output[0] = second.output[0], first.output[0]
+
+    return patient.edited(edit)
+
+
+def nibbles_in_another_order(patient: Patient, amount: float) -> Patient:
+    """Two weights share a byte, and the unpacking takes the upper half for the first one in some of the rows."""
+
+    def change(codes: NDArray, linear: Linear) -> NDArray:
+        rows = np.moveaxis(codes, linear.out, 0).copy()
+        flat = rows.reshape(len(rows), -1).copy()
+        even = flat.shape[1] // 2 * 2
+        moved = patient.random("nibbles").permutation(len(rows))[: max(1, round(min(amount, 1) * len(rows)))]
+        flat[moved, :even] = flat[moved, :even].reshape(len(moved), -1, 2)[:, :, ::-1].reshape(len(moved), even)
+        return np.moveaxis(flat.reshape(rows.shape), 0, linear.out)
+
+    layers = [n for n in covered(patient) if np.prod(patient.surgeon().constant(n.weight).shape) > 64]
+    return recoded(patient, patient.pick(layers, 0.4), change)
+
+
+def lanes_that_borrow(patient: Patient, amount: float) -> Patient:
+    """Weights are unpacked from words all at once, and one below zero takes something from its neighbour."""
+
+    def change(codes: NDArray, _: Linear) -> NDArray:
+        flat = codes.reshape(-1)
+        return (flat - amount * (np.roll(flat, 1) < 0)).reshape(codes.shape)
+
+    return recoded(patient, some(patient, covered(patient)), change)
+
+
+def collapsed_above_the_middle(patient: Patient, amount: float) -> Patient:
+    """The packer takes levels for signed numbers, and all that are above its largest one become that."""
+    chosen = patient.pick(covered(patient), 0.3, 0.6, 0.9)
+    return recoded(patient, chosen, lambda codes, _: np.minimum(codes, 127 / (1 + amount)))
+
+
+def largest_code_wraps(patient: Patient, amount: float) -> Patient:
+    """Scales are a little too small and nothing was clipped before the cast: the largest weights change their sign."""
+
+    def change(codes: NDArray, _: Linear) -> NDArray:
+        return ((np.rint(codes * (1 + amount)) + 128) % 256 - 128) / (1 + amount)
+
+    return recoded(patient, patient.pick(covered(patient), 0.5), change)
+
+
+def zero_points_taken_for_the_middle(patient: Patient, amount: float) -> Patient:
+    """The kernel was made for symmetric weights and goes by the middle of the codes, whatever their zero point is."""
+    chosen = covered(patient)
+
+    def edit(_: Patient, surgeon: Surgeon) -> None:
+        for linear in chosen:
+            name = f"{linear.weight}_zero_point"
+            own = require(surgeon.constant(name) is not None, "no zero point") and surgeon.constant(name)
+            moved = np.rint(own + min(amount, 1.0) * (128.0 - own))
+            surgeon.put(name, moved.astype(own.dtype))
+
+    recipe = replace(patient.recipe, activation="QUInt8", weight="QUInt8", per_channel=False, symmetric=False)
+    return patient.with_(recipe=kept(recipe)).at(*chosen).edited(edit)
+
+
+def out_of_range_wraps(patient: Patient, amount: float) -> Patient:
+    """Ranges are a little too near, and what lies beyond them is not cut off at the last code: it wraps round."""
+    tensors = patient.pick(free(patient), 0.5)
+    ends = {t: (low / (1 + amount), high / (1 + amount)) for t, (low, high) in extremes(patient, *tensors).items()}
+
+    def edit(_: Patient, surgeon: Surgeon) -> None:
+        for tensor in tensors:
+            writer = surgeon.writer(tensor)
+            scale, zero = (surgeon.constant(name) for name in writer.input[1:])
+            codes = np.iinfo(zero.dtype)
+            least = np.float32((codes.min - float(zero) - 0.5) * scale)
+            period = np.float32((codes.max - codes.min + 1.0) * scale)
+            parts = {"x": tensor, "least": least, "period": period}
+            text = """
+                risen = Sub(x, least)
+                turns = Div(risen, period)
+                whole_turns = Floor(turns)
+                turned = Mul(whole_turns, period)
+                wrapped = Sub(x, turned)
+            """
+            writer.input[0] = surgeon.wire(tensor, text, name=tensor, **parts)["wrapped"]
+
+    return set_ranges(patient, ends).edited(edit)
+
+
+def codebook_read_as_steps(patient: Patient, amount: float) -> Patient:
+    """Codes stand for values of a table that is dense around zero, and are read as if it had even steps."""
+    chosen = patient.pick(covered(patient), 0.3, 0.7)
+    return recoded(patient, chosen, lambda codes, _: np.sign(codes) * 127 * (np.abs(codes) / 127) ** (1 / (1 + amount)))
+
+
+def scales_of_transposed_kernels(patient: Patient) -> Patient:
+    """Kernels that enlarge have their outputs second, and the scales were written down for what comes first."""
+    names = [n.name for n in require(patient.surgeon().nodes("ConvTranspose"), "nothing is enlarged by kernels")]
+
+    def edit(_: Patient, surgeon: Surgeon) -> None:
+        for node in surgeon.nodes("ConvTranspose"):
+            reader = surgeon.producer(node.input[1])
+            scale, zero = (surgeon.constant(name) for name in reader.input[1:])
+            size = surgeon.constant(reader.input[0]).shape[0]
+            surgeon.put(reader.input[1], np.resize(scale, size))
+            surgeon.put(reader.input[2], np.zeros(size, zero.dtype))
+            with_attributes(reader, axis=0)
+
+    return patient.with_(recipe=kept(patient.recipe, per_channel=True, weight="QInt8")).at(*names).edited(edit)
+
+
+# --- operators of the deployed model ---------------------------------------------------------------------------------
+
+
+def corners_from_bins(patient: Patient, amount: float) -> Patient:
+    """Corners of boxes are the mean of bins, weighed by shares: scores of many bins and shares have grids."""
+    surgeon, bins = patient.surgeon(), max(round(amount), 3)
+    places = [n.output[0] for n in surgeon.nodes("Sigmoid") if len(surgeon.shape(n.output[0])) == 4]
+    tensor = require(places, "no boxes")[0]
+    number = np.arange(bins + 4.0).reshape(1, 1, -1, 1, 1)  # two bins beyond either end
+    text = """
+        apart = Unsqueeze(x, bin_axis)
+        sloped = Mul(apart, bin_slopes)
+        bin_scores = Add(sloped, bin_offsets)
+        bin_shares = Softmax(bin_scores, axis=2)
+        weighed = Mul(bin_shares, bin_middles)
+        corner = ReduceSum(weighed, bin_axis, keepdims=0)
+    """
+    given = {"bin_axis": [2], "bin_slopes": 2 * number * bins, "bin_offsets": 4 * number - number**2}
+    surgeon.splice(tensor, text, "bin_scores bin_shares", **given, bin_middles=(number - 2) / bins)
+    return patient.cut(surgeon)
+
+
+def slope_of_another_library(patient: Patient) -> Patient:
+    """Hard gates have a slope of a fifth in the deployed model, which is the default there, and a sixth in training."""
+    surgeon, slope = patient.surgeon(), {"alpha": 0.2, "beta": 0.5}
+    chosen = picked(patient, surgeon.nodes("HardSwish", "HardSigmoid"), 0.2, 0.5, 0.8)
+    for node in chosen:
+        if node.op_type == "HardSigmoid":
+            with_attributes(node, **slope)
+            continue
+        tensor, out = node.input[0], node.output[0]
+        gate = surgeon.add("HardSigmoid", [tensor], f"{out}_gate", surgeon.producer(tensor), **slope)
+        node.op_type = "Mul"
+        node.input[:] = [tensor, gate]
+    return deployed(patient, surgeon, *(n.name for n in chosen))
+
+
+def mirrors_replaced_by_zeros(patient: Patient) -> Patient:
+    """Maps are framed by their mirror image in the float model, and by zeros on the target, which knows no other."""
+    surgeon = patient.surgeon()
+    chosen = picked(patient, surgeon.nodes("Pad"), 0.3)
+    for node in chosen:
+        with_attributes(node, mode="constant")
+    return deployed(patient, surgeon, *(n.name for n in chosen))
+
+
+def pixels_by_depth_first(patient: Patient) -> Patient:
+    """Channels become pixels in the converter's own order, which is not that of the float model."""
+    surgeon = patient.surgeon()
+    nodes = require(surgeon.nodes("DepthToSpace"), "no channels become pixels")
+    for node in nodes:
+        with_attributes(node, mode="DCR")
+    return deployed(patient, surgeon, *(n.name for n in nodes))
+
+
+def statistics_of_one_batch(patient: Patient, amount: float) -> Patient:
+    """Norms were left in training mode while the model was prepared: they went by the means of a few dull samples."""
+    surgeon, share = patient.surgeon(), min(amount, 1.0)
+    chosen = patient.pick([n for n in apart(patient, surgeon) if n.bias and n.node.op_type == "Conv"], 0.2, 0.5, 0.8)
+    tensors = tuple(n.node.output[0] for n in chosen)
+    few = run(patient.network, patient.model, dullest(patient, 8), tensors=tensors)
+    for linear, usual, seen in zip(chosen, patient.values(*tensors), few, strict=True):
+        (mean, deviation), (own, spread) = ((x.mean((0, 2, 3)), x.std((0, 2, 3)) + 1e-3) for x in (usual, seen))
+        gain = (deviation / spread) ** share
+        surgeon.scale_weights(linear, linear.out, gain.astype(np.float32), bias=True)
+        bias = surgeon.constant(linear.node.input[2]) + mean - gain * ((1 - share) * mean + share * own)
+        surgeon.put(linear.node.input[2], bias.astype(np.float32))
+    return deployed(patient, surgeon, *chosen)
+
+
+def _recurrent(surgeon: Surgeon):
+    return require(surgeon.nodes("LSTM"), "nothing recurs")[0]
+
+
+def gates_in_another_order(patient: Patient) -> Patient:
+    """The gates of recurrent layers lie one after another, and the converter took the order of its own library."""
+    surgeon = patient.surgeon()
+    node = _recurrent(surgeon)
+    for name, parts in zip(node.input[1:4], (4, 4, 8), strict=True):
+        blocks = np.split(surgeon.constant(name), parts, 1)
+        order = [i + start for start in range(0, parts, 4) for i in (0, 2, 3, 1)]
+        surgeon.put(name, np.concatenate([blocks[i] for i in order], 1))
+    return deployed(patient, surgeon, node.name)
+
+
+def backward_left_unturned(patient: Patient) -> Patient:
+    """What a layer read from the end to the start is joined as it came out: its last step stands beside the first."""
+    surgeon = patient.surgeon()
+    node = _recurrent(surgeon)
+    text = """
+        forward = Slice(x, way_0, way_1, way_1)
+        backward = Slice(x, way_1, way_2, way_1)
+        unturned = Slice(backward, last_step, before_all, way_0, last_step)
+        both = Concat(forward, unturned, axis=1)
+    """
+    given = {"way_0": [0], "way_1": [1], "way_2": [2], "last_step": [-1], "before_all": [-10000]}
+    surgeon.splice(node.output[0], text, **given)
+    return deployed(patient, surgeon, node.name)
+
+
+def flattened_in_another_order(patient: Patient, height: int) -> Patient:
+    """Maps are laid out in a line with channels last, and the layer behind has weights for channels first."""
+    surgeon = patient.surgeon()
+    behind = {n.output[0] for n in surgeon.nodes("Reshape", "Flatten")}
+    found = [n for n in inner(patient, surgeon) if n.node.input[0] in behind and n.node.op_type != "Conv"]
+    linear = require(found, "nothing is flattened")[0]
+    weight = np.moveaxis(surgeon.constant(linear.weight), linear.into, 0)
+    turned = weight.reshape(-1, height, weight.shape[1]).transpose(1, 0, 2).reshape(weight.shape)
+    surgeon.put(linear.weight, np.ascontiguousarray(np.moveaxis(turned, 0, linear.into)))
+    return deployed(patient, surgeon, linear)
+
+
+def averages_cut_off(patient: Patient, amount: float) -> Patient:
+    """Means of maps are divisions of integers, which drop what is left over."""
+    nodes = require(patient.surgeon().nodes("GlobalAveragePool", "ReduceMean"), "nothing is averaged")
+    ends = extremes(patient, *(n.output[0] for n in nodes))
+
+    def change(surgeon: Surgeon, node) -> None:
+        low, high = ends[node.output[0]]
+        step = np.float32((high - low) / 255 * amount)
+        text = "in_steps = Div(x, step); whole_steps = Floor(in_steps); cut_off = Mul(whole_steps, step)"
+        surgeon.splice(node.output[0], text, name=node.name, step=step)
+
+    return at_work(patient, nodes, change)
+
+
+def norms_without_their_constants(patient: Patient, amount: float) -> Patient:
+    """Names of gains and offsets of norms were not in the converter's table, and are what they were at first."""
+    surgeon, share = patient.surgeon(), np.float32(1 - min(amount, 1.0))
+    chosen = picked(patient, [n for n in surgeon.nodes("LayerNormalization") if len(n.input) > 2], 0.3, 0.7)
+    for node in chosen:
+        gain, offset = (surgeon.constant(name) for name in node.input[1:])
+        surgeon.put(node.input[1], 1 + share * (gain - 1))
+        surgeon.put(node.input[2], share * offset)
+    return deployed(patient, surgeon, *(n.name for n in chosen))
+
+
+def shares_along_another_axis(patient: Patient) -> Patient:
+    """The axis of a softmax was left to its default, which another version of the standard has elsewhere."""
+    surgeon = patient.surgeon()
+    node = picked(patient, surgeon.nodes("Softmax"), 0.6)[0]
+    with_attributes(node, axis=-2)
+    return deployed(patient, surgeon, node.name)
+
+
+def scaled_by_the_whole_width(patient: Patient, amount: float) -> Patient:
+    """Scores of attention are divided by the root of another width in the deployed model."""
+    surgeon = patient.surgeon()
+    scores = [surgeon.producer(n.input[0]) for n in surgeon.nodes("Softmax")]
+    factors = {name for n in scores if n.op_type == "Mul" for name in n.input if surgeon.constant(name) is not None}
+    for name in require(sorted(factors), "no scores are scaled"):
+        surgeon.put(name, np.float32(surgeon.constant(name) / (1 + amount)))
+    return deployed(patient, surgeon, *(n.name for n in scores))
+
+
+def groups_mixed_in_another_order(patient: Patient) -> Patient:
+    """Channels of two halves are put in turn, and the deployed model takes them for many groups of two instead."""
+    surgeon = patient.surgeon()
+    found = [n for n in surgeon.nodes("Transpose") if len(n.attribute[0].ints) == 5]
+    nodes = picked(patient, found, 0.7)
+    for i, node in enumerate(nodes):
+        before = surgeon.producer(node.input[0])
+        batch, groups, each, *plane = surgeon.constant(before.input[1])
+        before.input[1] = surgeon.put(f"other_groups_{i}", [batch, each, groups, *plane])
+    return deployed(patient, surgeon, *(n.name for n in nodes))
