@@ -208,22 +208,31 @@ def unseen_specs(which: str, seed: int | None = None) -> Iterator[Spec]:
 def _pairs_of(which: str, seed: int | None) -> Iterator[Spec]:
     """Pairs of a set, each in one of the networks where both faults have a place."""
     for pair in UNSEEN_PAIRS.get(which, ()):
-        lists = [FAULTS[kind].networks or tuple(FRESH_NETWORKS[which]) for kind in pair]
-        fits = [network for network in lists[0] if network in lists[1]]
-        rng = np.random.default_rng([seed or 0, zlib.crc32("+".join(pair).encode())])
-        yield Spec(fits[int(rng.integers(len(fits)))], pair, seed=seed)
+        yield Spec(_draw_one(_fitting(which, *pair), "+".join(pair), seed), pair, seed=seed)
 
 
 def drawn_networks(which: str, name: str, seed: int | None) -> list[str]:
     """Into which networks of its set a seed puts a fault or control, among those where it has a place."""
-    row = (FAULTS | CONTROLS)[name]
-    fits = [network for network in FRESH_NETWORKS[which] if not row.networks or network in row.networks]
+    fits = _fitting(which, name)
     if name in EVERYWHERE:
         return fits
-    rng = np.random.default_rng([seed or 0, zlib.crc32(name.encode())])
     if which == "d":
-        return [fits[i] for i in sorted(rng.permutation(len(fits))[:TIMES])]
-    return [fits[int(rng.integers(len(fits)))]]
+        return [fits[i] for i in sorted(_draws_of(name, seed).permutation(len(fits))[:TIMES])]
+    return [_draw_one(fits, name, seed)]
+
+
+def _fitting(which: str, *names: str) -> list[str]:
+    """Networks of a set where each of these faults or controls has a place."""
+    rows = [(FAULTS | CONTROLS)[name] for name in names]
+    return [n for n in FRESH_NETWORKS[which] if all(not row.networks or n in row.networks for row in rows)]
+
+
+def _draw_one(networks: list[str], name: str, seed: int | None) -> str:
+    return networks[int(_draws_of(name, seed).integers(len(networks)))]
+
+
+def _draws_of(name: str, seed: int | None) -> np.random.Generator:
+    return np.random.default_rng([seed or 0, zlib.crc32(name.encode())])
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from .surgery import Inapplicable
 #: What a mild fault costs at the least and the most, in dB of the output.
 LEAST_DB, MOST_DB = 3.0, 12.0
 #: The same of one that is to count as a fault where no answer changes: twice as loud and more.
-LOUD_DB = 8.5
+CLEAR_DB = 8.5
 #: The same of a severe one, a third of which are below nine.
 FAINTEST_DB, FATAL_DB = 4.0, 40.0
 #: How far off the wanted loss may be, in dB and as a share; steps of the search, and samples on which it is measured.
@@ -29,7 +29,7 @@ def wanted_loss(strength: float) -> float:
 
 def clear_loss(strength: float) -> float:
     """The same, beginning where noise alone is harm."""
-    return float(LOUD_DB + (MOST_DB - LOUD_DB) * _share(strength))
+    return float(CLEAR_DB + (MOST_DB - CLEAR_DB) * _share(strength))
 
 
 def severe_loss(strength: float) -> float:

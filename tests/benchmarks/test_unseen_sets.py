@@ -16,10 +16,10 @@ from zoo.cases import PUBLISHED, UNSEEN_PAIRS, Built, Spec, build, drawn_network
 from zoo.fault import CONTROLS, FAMILIES, FAULTS, ROWS, Fault
 from zoo.metrics import class_map
 from zoo.mild import (
+    CLEAR_DB,
     FAINTEST_DB,
     FATAL_DB,
     LEAST_DB,
-    LOUD_DB,
     MOST_DB,
     OFF_DB,
     clear_loss,
@@ -134,7 +134,7 @@ def test_losses_reach_from_few_to_many_decibels() -> None:
     """A third of the severe ones is mild."""
     assert wanted_loss(0.1) == LEAST_DB and wanted_loss(30) == pytest.approx(MOST_DB)
     assert LEAST_DB < wanted_loss(1.0) < wanted_loss(3.0) < MOST_DB
-    assert clear_loss(0.1) == LOUD_DB > 6 and clear_loss(30) == pytest.approx(MOST_DB)
+    assert clear_loss(0.1) == CLEAR_DB > 6 and clear_loss(30) == pytest.approx(MOST_DB)
     losses = np.array([severe_loss(strength) for strength in np.geomspace(0.1, 30, 300)])
     assert losses[0] == pytest.approx(FAINTEST_DB) and losses[-1] == pytest.approx(FATAL_DB)
     assert (np.diff(losses) > 0).all()
