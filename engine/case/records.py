@@ -33,7 +33,7 @@ from quantmedic.engine.case.statistics import SetStatistics
 from quantmedic.engine.errors import CaseError
 from quantmedic.engine.json_record import Record
 
-CASE_SCHEMA = 7
+CASE_SCHEMA = 8
 #: ``mode`` in the run record of a case without data: the models were read, but not run.
 STATIC = "static"
 #: ``mode`` and framework of a case that was read from files of a toolchain alone.
