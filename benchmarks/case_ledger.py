@@ -8,11 +8,12 @@ From the repository root::
 The cases are those whose names stand in ``case_ledger.jsonl``: of every part of the fault zoo, drawn once with a seed
 for tuning, of the real networks that are installed (``fault_zoo.py`` says how to get them), and of the zoo of language
 models, whose network is trained once into ``DIR``. A line that holds a name alone adds a case; ``--cases FILE`` asks
-others. ``--quick`` judges what was measured before rules changed, in seconds. Each is diagnosed with
-the defaults of ``quantmedic diagnose``; its prescription is pasted, run and measured on samples that no remedy was
-fitted to. ``compare`` prints each case whose line differs in anything but seconds, then the sums of both, and exits
-with 1 where a line differs. Some gains differ in the fourth digit between processors, and so does the network of
-language models, which is trained anew: hold a change against a run of the commit before it on the same machine.
+others. Each is diagnosed with the defaults of ``quantmedic diagnose``; its prescription is pasted, run and measured on
+samples that no remedy was fitted to. ``--quick`` judges what any older code measured into ``DIR``, measures only what
+is not there, pastes nothing, and leaves language models out: hold its lines against those of another quick run.
+``compare`` prints each case whose line differs in anything but seconds, then the sums of both, and exits with 1 where a
+line differs. Some gains differ in the fourth digit between processors, and so does the network of language models,
+which is trained anew: hold a change against a run of the commit before it on the same machine.
 """
 
 import os

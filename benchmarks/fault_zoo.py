@@ -42,7 +42,7 @@ A set that nobody has tuned to yet stands in ``CLOSED``: without a seed from 106
 see that it can be, and nobody is asked.
 
 With ``--keep`` the built cases and their measurements are kept; measurements are used again while quantmedic is the
-same, and with ``--quick`` also after rules have changed.
+same, and with ``--quick`` those of any older code that can still be read.
 """
 
 import os
@@ -110,7 +110,7 @@ def parsed() -> argparse.Namespace:
     )
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the built cases here")
-    parser.add_argument("--quick", action="store_true", help="keep measurements although rules have changed")
+    parser.add_argument("--quick", action="store_true", help="judge kept measurements, of whichever code")
     parser.add_argument(
         "--paste",
         type=float,

@@ -58,8 +58,8 @@ class Asked:
     """What is asked of every case.
 
     Attributes:
-        quick: Changed rules judge kept measurements; what remedies recover is as it was simulated for the causes
-            suspected then.
+        quick: Kept measurements are judged, of whichever code; what remedies recover is as it was simulated for the
+            causes suspected then.
         prove: That of ``quantmedic.collect``.
         follow: The prescription is pasted, run and measured.
         fix: Seconds that ``quantmedic.fix`` has for its trials.
