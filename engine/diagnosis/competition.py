@@ -8,6 +8,7 @@ from quantmedic.engine.case.facts import CaseFacts, LayerFacts, OperandFacts, So
 from quantmedic.engine.contract.advised_remedies import Prescription
 from quantmedic.engine.contract.causes import CauseReport, Explained, LayerName
 from quantmedic.engine.contract.previous_report import Previous, Tried
+from quantmedic.engine.decibels import to_decibels
 from quantmedic.engine.diagnosis.advice import advise
 from quantmedic.engine.diagnosis.harm import Loss, unsimulated_gain_db
 from quantmedic.engine.diagnosis.headline import is_number
@@ -17,17 +18,12 @@ from quantmedic.engine.diagnosis.repair_runs import PREFERENCE_DB
 from quantmedic.engine.diagnosis.suspects import Suspect
 from quantmedic.engine.formulas.change import Change, Targets
 from quantmedic.engine.rules.evaluate import Evidence, Finding, evaluate
+from quantmedic.engine.rules.remedy_kinds import MORE_BITS
 from quantmedic.engine.rules.rule import SERIOUS, SEVERITIES, Severity
 from quantmedic.engine.rules.rulebase import RuleBase
 
-#: Decibels that a cause counts for where nothing could be simulated.
-PRIOR_DB: Mapping[Severity, float] = {"high": 12.0, "medium": 6.0, "low": 0.5, "info": 0.0}
-#: What a cause in the data or the model as a whole counts more: ranges that suit the data follow from them.
-GLOBAL_WEIGHT, GLOBAL_WEIGHT_LARGE_DROP = 1.2, 1.5
-#: One place that makes a larger share of the noise makes nearly all of it: what is left is under 1 dB.
-NEARLY_ALL = 0.8
-#: A defect of the data as sure as this is seen in the samples or in many ranges: one place does not make it doubtful.
-EVIDENT = 0.85
+#: Repairs recover the same where their gains differ by less: the difference of two rounded figures in a report.
+SAME_DB = 1.0
 #: Places with less of the noise are in the order of their facts.
 MATTERS = 0.02
 #: Share of a cause's subjects that a remedy has to be tried on before its failure counts against the cause.
@@ -50,6 +46,31 @@ class Contender(NamedTuple):
     cause: CauseReport
     outcome: RemedyOutcomes
     carried: float | None
+
+    @property
+    def is_doubt(self) -> bool:
+        """It makes the comparison doubtful, which may explain everything else."""
+        return self.cause.severity == "high" and any(f.rule.family == "sanity" for f in self.suspect.findings)
+
+    @property
+    def gain_db(self) -> float | None:
+        """What its repair recovers whatever else is repaired, up to what counts as all."""
+        gain = self.outcome.mean_gain_db
+        return min(gain, ENOUGH_DB) if gain is not None else None
+
+    @property
+    def size(self) -> tuple[bool, bool, float]:
+        """How much its repair changes: nothing but data, then nothing but ranges, then few quantizers."""
+        repair = self.outcome.repair
+        if repair is None:
+            return True, True, 1.0
+        is_of_data = all(found.rule.scope == "dataset" for found in self.suspect.findings)
+        return not is_of_data, repair.kind in MORE_BITS, self.outcome.of(repair.kind).reach
+
+    @property
+    def order(self) -> tuple[bool, int, bool]:
+        """What decides before any gain: doubts, how grave it is, and whether that was proven."""
+        return not self.is_doubt, SEVERITIES.index(self.cause.severity), not self.outcome.proven
 
 
 @dataclass(frozen=True)
@@ -75,9 +96,8 @@ class Competition:
     ) -> tuple[CauseReport, ...]:
         """The causes in their order, with what each costs and the findings that it explains.
 
-        Causes whose repair makes others vanish absorb those; what stays is judged anew. An absorbed cause is listed as
-        a remark where it may as well be the name of the loss. Then the most severe goes first, then what is to be had;
-        of that, what a run showed before what can only be inferred.
+        A cause whose repair makes others vanish absorbs them. An absorbed cause is listed as a remark where it may as
+        well be the name of the loss.
 
         Args:
             suspects: The suspected causes.
@@ -86,16 +106,15 @@ class Competition:
         ranked = self.rank(suspects)
         absorbs = self._absorb(ranked, repair)
         absorbed = {found.key for own in absorbs.values() for found in own}
-        left = [(each, tuple(f for f in each.suspect.findings if f.key not in absorbed)) for each in ranked]
-        kept = self.rank([replace(each.suspect, findings=own) for each, own in left if own])
-        causes = [
-            each.cause.model_copy(update={"absorbs": _list_explained(absorbs, each.cause.cause)}) for each in kept
-        ]
-        if not self._is_assumed:
-            best_db = max((each.outcome.counted_db for each in kept), default=0.0)
-            gone = (each for each, own in left if not own and self._may_be_the_name(each, best_db))
-            causes = [*(_as_remark(each.cause, absorbs) for each in gone), *causes]
-        causes.sort(key=lambda cause: SEVERITIES.index(cause.severity))
+        best_db = max((each.outcome.counted_db for each in ranked), default=0.0)
+        causes = []
+        for each in ranked:
+            left = tuple(found for found in each.suspect.findings if found.key not in absorbed)
+            if left:
+                cause = each.cause if left == each.suspect.findings else self._narrow(each, left)
+                causes.append(cause.model_copy(update={"absorbs": _list_explained(absorbs, cause.cause)}))
+            elif not self._is_assumed and self._may_be_the_name(each, best_db):
+                causes.append(_as_remark(each.cause, absorbs))
         findings = {suspect.cause: suspect.findings for suspect in suspects}
         judged = (self.loss.judge(cause, findings[cause.cause], self.outcomes[cause.cause]) for cause in causes)
         return tuple(sorted(judged, key=_severest))
@@ -106,43 +125,47 @@ class Competition:
         return self.facts is not self.loss.facts
 
     def rank(self, suspects: Sequence[Suspect]) -> list[Contender]:
-        """The most severe cause first; of equal ones the proven, then the one whose repair recovers most of the loss.
+        """The leading cause first; the first of these that differs decides.
 
-        Severity follows what a repair recovers (`_severity`), so that it agrees with the order. Severe doubts about
-        sanity come first, since they may explain everything else. What a repair recovers counts times the confidence in
-        the cause; data and the model as a whole count more than a layer, and the more so the larger the drop, but come
-        after a single place that makes nearly all of the noise and recovers as much by itself: data spoil many places.
-        A defect of the data that is `EVIDENT` stays in front. Among layers those lead where the error is born.
+        1. Doubts about the comparison, which may explain everything else.
+        2. Severity, by what the cause's own change recovers (`_severity`): one that recovers nothing cannot lead.
+        3. Proven before simulated or inferred.
+        4. Where most layers are degraded (degrade_layer_ratio), a cause of the whole model that was not tried.
+        5. Confidence times the decibels that are recovered, or claimed where nothing was tried (`_claim_db`).
+        6. Where the error originates.
+        7. Confidence.
+
+        Of causes whose changes recover the same (`SAME_DB`) the one with the smaller change leads (`Contender.size`).
         """
         born = {layer.name for layer in self.facts.layers if layer.born}
-        weight = GLOBAL_WEIGHT_LARGE_DROP if self.loss.size == "large" else GLOBAL_WEIGHT
-        share = self.facts.model.degraded_share
-        widespread = share is not None and share > self.base.threshold("degrade_layer_ratio")
-        found = [self._contender(suspect) for suspect in suspects]
-        if widespread and any(each.cause.severity == "high" for each in found):
-            found = list(map(_as_grave, found))
-        places = [own for own in found if (own.carried or 0.0) > NEARLY_ALL and own.suspect.is_one_place]
-        at_one_place = max((own.outcome.counted_db for own in places), default=0.0)
+        is_widespread = (self.facts.model.degraded_share or 0.0) > self.base.threshold("degrade_layer_ratio")
 
         def key(own: Contender) -> tuple[bool | float | tuple[str, ...], ...]:
-            cause, rules, gain = own.cause, [f.rule for f in own.suspect.findings], own.outcome.mean_gain_db
-            spread = cause.severity in SERIOUS and own.suspect.is_global
-            worth = _prior_db(own) if gain is None else cause.confidence * min(gain, ENOUGH_DB)
-            of_data = bool(places) and cause.confidence < EVIDENT and all(rule.scope == "dataset" for rule in rules)
-            return (
-                not (cause.severity == "high" and any(rule.family == "sanity" for rule in rules)),
-                SEVERITIES.index(cause.severity),
-                not own.outcome.proven,
-                of_data and gain is not None and at_one_place >= min(gain, ENOUGH_DB) - PREFERENCE_DB,
-                not (spread and widespread and gain is None),
-                -worth * (weight if spread else 1.0),
-                not spread,
-                not any(f.layer in born for f in own.suspect.findings),
-                -cause.confidence,
-                cause.rules,
-            )
+            is_general = is_widespread and own.suspect.is_global and own.gain_db is None
+            originates = any(found.layer in born for found in own.suspect.findings)
+            confidence, worth = own.cause.confidence, own.cause.confidence * self._claim_db(own)
+            return *own.order, not is_general, -worth, not originates, -confidence, own.cause.rules
 
-        return sorted(found, key=key)
+        left = sorted(map(self._contender, suspects), key=key)
+        ranked = []
+        while left:
+            smallest = min((own for own in left if _recover_the_same(own, left[0])), key=lambda own: own.size)
+            left.remove(smallest)
+            ranked.append(smallest)
+        return ranked
+
+    def _claim_db(self, own: Contender) -> float:
+        """What its repair recovers; where that is not known, no more than what its severity means."""
+        if own.gain_db is not None:
+            return own.gain_db
+        shares = {"high": self.base.threshold("grave_share"), "medium": self.base.threshold("carried_share")}
+        claimed = -to_decibels(1.0 - shares.get(own.cause.severity, 0.0))
+        most = unsimulated_gain_db(own.suspect.findings)
+        return claimed if most is None else min(most, ENOUGH_DB)
+
+    def _narrow(self, own: Contender, findings: tuple[Finding, ...]) -> CauseReport:
+        """The cause as the findings have it that no other explains."""
+        return self._contender(replace(own.suspect, findings=findings)).cause
 
     def _absorb(
         self, ranked: Sequence[Contender], repair: Callable[[Change, Prediction | None], CaseFacts]
@@ -249,17 +272,11 @@ def _severest(cause: CauseReport) -> tuple[int, bool, bool]:
     return SEVERITIES.index(cause.severity), cause.harm != "assumed", cause.harm == "assumed" and inferred
 
 
-def _prior_db(own: Contender) -> float:
-    """What a cause counts for where nothing could be simulated: no more than the noise that no quantizer makes."""
-    prior, most = PRIOR_DB[own.cause.severity], unsimulated_gain_db(own.suspect.findings)
-    return prior if most is None else min(prior, most)
-
-
-def _as_grave(own: Contender) -> Contender:
-    """Where most layers are degraded, a cause of the whole model is as grave as one of a layer."""
-    if own.cause.severity != "medium" or not own.suspect.is_global or own.outcome.gain_db is not None:
-        return own
-    return own._replace(cause=own.cause.model_copy(update={"severity": "high"}))
+def _recover_the_same(own: Contender, lead: Contender) -> bool:
+    """As grave as the leading one and as well known, with a change that recovers as much."""
+    if own is lead or own.order != lead.order:
+        return own is lead
+    return own.gain_db is not None and lead.gain_db is not None and abs(own.gain_db - lead.gain_db) <= SAME_DB
 
 
 def rank_tried(causes: Iterable[CauseReport], previous: Previous) -> tuple[CauseReport, ...]:

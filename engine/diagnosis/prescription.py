@@ -11,6 +11,7 @@ from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.diagnosis.candidates import Candidates, Choice, Part, reads_anew
 from quantmedic.engine.diagnosis.competition import rank_executed
+from quantmedic.engine.diagnosis.harm import stands_out
 from quantmedic.engine.diagnosis.snippets import (
     as_comment,
     filled_options,
@@ -63,7 +64,7 @@ def prescribe(diagnosis: Diagnosis, base: RuleBase, asked: str | None = None) ->
     if toolchain is not None and settings is not None:
         kept = _with_settings_in_force(diagnosis.causes, settings, toolchain)
         diagnosis = diagnosis.model_copy(update={"causes": kept})
-    repairable = diagnosis.verdict != "healthy" and diagnosis.model.framework != FLOAT_ALONE
+    repairable = is_worth_repairing(diagnosis, base) and diagnosis.model.framework != FLOAT_ALONE
     repairable = repairable and not diagnosis.model.is_twice_the_same and not diagnosis.model.float_is_quantized
     repairable = repairable and not _float_is_worse(diagnosis.metrics)
     given = _prescription_of(Candidates(diagnosis, base, toolchain)) if repairable else None
@@ -72,6 +73,17 @@ def prescribe(diagnosis: Diagnosis, base: RuleBase, asked: str | None = None) ->
     causes = rank_executed(diagnosis.causes, given, base)
     changes = {"toolchain": chosen, "prescription": given, "advice": advice, "causes": causes}
     return diagnosis.model_copy(update=changes)
+
+
+def is_worth_repairing(diagnosis: Diagnosis, base: RuleBase) -> bool:
+    """A loss is found or possible; of a healthy network, one cause makes most of the noise and its repair removes it.
+
+    Such noise costs nothing on these data and this task; other data, or one more fault, may be another matter.
+    """
+    if diagnosis.verdict != "healthy":
+        return True
+    assumed = [cause for cause in diagnosis.causes if cause.harm == "assumed"]
+    return any(stands_out(cause.measured_gain_db or cause.predicted_gain_db or 0.0, base) for cause in assumed)
 
 
 def _with_settings_in_force(

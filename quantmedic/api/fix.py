@@ -65,7 +65,7 @@ class Fixed:
     @property
     def needless(self) -> bool:
         """There was nothing to repair."""
-        return self.before.verdict == "healthy"
+        return self.before.verdict == "healthy" and self.model is None
 
     @property
     def _given(self) -> str:
@@ -151,7 +151,7 @@ def fix_pair(
             return replace(found, model=model)
         return replace(found, refused=f"measured on the same data, the repaired model is {comparison.word}")
 
-    if before.verdict == "healthy":
+    if before.verdict == "healthy" and proven.fix is None:
         words = f"{before.model.name or 'the model'} is healthy: there is nothing to repair"
         found = Fixed(before, refused=words)
     elif proven.fix is None:

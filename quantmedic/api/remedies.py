@@ -22,6 +22,7 @@ from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.diagnosis.budget_lines import NOTABLE
 from quantmedic.engine.diagnosis.harm import as_if_harmed, is_clean, with_assumed
 from quantmedic.engine.diagnosis.inspection import Inspection
+from quantmedic.engine.diagnosis.prescription import is_worth_repairing
 from quantmedic.engine.diagnosis.repair_runs import ANEW, OF_WHOLE, Simulated
 from quantmedic.engine.diagnosis.suspects import Repair, Repairer, Suspect, general_repairs, suspects_of
 from quantmedic.engine.errors import DataError, OutputError, QuantmedicError
@@ -170,8 +171,9 @@ def prove_remedies(
 ) -> Proof:
     """What remedies recover on copies of the quantized model, and what prescriptions do that are run as printed.
 
-    A healthy model needs none, and samples that are none of the network's would tell nothing of any. Where ``first``
-    alone is tried, neither does one that is not measurably harmed, unless that is undecided.
+    A healthy model needs none unless one cause makes most of its noise (`is_worth_repairing`), and samples that are
+    none of the network's would tell nothing of any. Where ``first`` alone is tried, neither does one that is not
+    measurably harmed, unless that is undecided.
 
     Args:
         case: What was measured.
@@ -189,9 +191,10 @@ def prove_remedies(
     if not facts.model.harmed and first and case.record.loss_budget is None and case.record.simulation is None:
         return Proof(case)
     judged = judge(opened, toolchain=toolchain)
-    if first and not facts.model.harmed and judged.verdict != "undecided":
+    is_loud = judged.verdict == "healthy" and is_worth_repairing(judged, measurement.base)
+    if first and not facts.model.harmed and judged.verdict != "undecided" and not is_loud:
         return Proof(case)
-    if not facts.model.harmed and judged.verdict not in ("degraded", "undecided"):
+    if not facts.model.harmed and judged.verdict not in ("degraded", "undecided") and not is_loud:
         spoiled = facts.model.nonfinite_output in ("float", "both")
         why = "an output of the float model is not finite" if spoiled else "the outputs of both models agree"
         return Proof(with_notice(case, f"no remedy was tried: {why}"))

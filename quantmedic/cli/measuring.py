@@ -183,7 +183,7 @@ def _diagnose(
     if options.write_fixed is None:
         return diagnosis
     fixed = Path(options.write_fixed)
-    if diagnosis.verdict == "healthy":
+    if diagnosis.verdict == "healthy" and diagnosis.prescription is None:
         print_line(f"there is nothing to repair, so {fixed} was not written")
         return diagnosis
     if diagnosis.proof is None or (diagnosis.proof.best is None and not diagnosis.proof.chain):

@@ -135,7 +135,7 @@ def _with_failure(step: FirstStep, given: Prescription | None) -> FirstStep:
 
 def _choose_step(diagnosis: Diagnosis, causes: tuple[CauseCard, ...], advice: Sequence[str]) -> FirstStep | None:
     if diagnosis.verdict == "healthy":
-        return None
+        return _executed_step(diagnosis, causes)
     label = _first_label(diagnosis)
     if (executed := _executed_step(diagnosis, causes)) is not None:
         return executed
@@ -257,7 +257,7 @@ def _first_label(diagnosis: Diagnosis) -> str:
     """What a gate accepts, or what may cost nothing, need not be changed first."""
     accepted = diagnosis.check is not None and diagnosis.check.verdict == "ACCEPT"
     noise_is_open = diagnosis.undecided is not None and diagnosis.undecided.doubt is None
-    return OPEN_LABEL if accepted or noise_is_open else DO_FIRST
+    return OPEN_LABEL if accepted or noise_is_open or diagnosis.verdict == "healthy" else DO_FIRST
 
 
 def _executed_step(diagnosis: Diagnosis, causes: tuple[CauseCard, ...]) -> FirstStep | None:

@@ -15,7 +15,14 @@ from quantmedic.engine.rules.remedies import Remedy
 from quantmedic.engine.rules.rule import Rule
 from quantmedic.engine.rules.rulebase import RuleBase, Threshold
 
-THRESHOLDS = {"drop_large": 0.04, "drop_moderate": 0.015, "degrade_layer_ratio": 0.5, "previous_effect_db": 1.0}
+THRESHOLDS = {
+    "drop_large": 0.04,
+    "drop_moderate": 0.015,
+    "degrade_layer_ratio": 0.5,
+    "previous_effect_db": 1.0,
+    "grave_share": 0.5,
+    "carried_share": 0.2,
+}
 GRANULARITY = "weight.quantizer.granularity"
 #: What remedies say of themselves: where they act, what they set, when they are in force, which range they aim at.
 REMEDIES: dict[str, dict[str, Any]] = {

@@ -44,6 +44,7 @@ THRESHOLDS = {
     "previous_effect_db": 1.0,
     "negligible_gain_db": 0.5,
     "grave_share": 0.5,
+    "carried_share": 0.2,
 }
 
 
