@@ -29,19 +29,20 @@ class Data(BaseModel):
 
 
 class Condition(Data):
-    """One comparison of a fact with a constant or a named threshold."""
+    """One comparison of a fact with a constant or a named threshold; ``or_unknown``: true where the fact is missing."""
 
     fact: str
     op: Operator
     value: object
     threshold: str | None = None
+    or_unknown: bool = False
 
     @model_validator(mode="before")
     @classmethod
     def _from_yaml(cls, raw: object) -> object:
         if not isinstance(raw, dict) or "op" in raw:
             return raw
-        ops = set(raw) - {"fact"}
+        ops = set(raw) - {"fact", "or_unknown"}
         if "fact" not in raw or len(ops) != 1:
             raise ValueError(f"a condition is {{fact: PATH, OPERATOR: VALUE}}, not {raw}")
         (op,) = ops
@@ -49,7 +50,8 @@ class Condition(Data):
             raise ValueError(f"unknown operator {op!r}{suggest(op, COMPARISONS)}; known: {', '.join(COMPARISONS)}")
         value = raw[op]
         named = isinstance(value, str) and value.startswith("$")
-        return {"fact": raw["fact"], "op": op, "value": value, "threshold": value[1:] if named else None}
+        own = {"fact": raw["fact"], "op": op, "value": value, "threshold": value[1:] if named else None}
+        return {**own, "or_unknown": raw.get("or_unknown", False)}
 
 
 class All(Data):

@@ -291,8 +291,8 @@ def _comparison_test(condition: Condition, value_at: Callable[[Facts], object], 
     if condition.op == "known":
         wanted = bool(condition.value)
         return lambda view: (value_at(view) is not None) is wanted
-    compare, limit = COMPARE[condition.op], limit_of(condition, base)
-    return lambda view: None if (value := value_at(view)) is None else bool(compare(value, limit))
+    compare, limit, missing = COMPARE[condition.op], limit_of(condition, base), condition.or_unknown or None
+    return lambda view: missing if (value := value_at(view)) is None else bool(compare(value, limit))
 
 
 def conditions_deciding(
@@ -303,7 +303,8 @@ def conditions_deciding(
     What an exclusion rests on is no evidence for a rule: it is left out unless ``behind_not``. What it lacks is named.
     """
     if isinstance(node, Condition):
-        return holds(node, value_at(node.fact), base), [node]
+        value = value_at(node.fact)
+        return holds(node, value, base), [] if value is None and node.or_unknown else [node]
     if isinstance(node, Not):
         verdict, used = conditions_deciding(node.not_, value_at, base, behind_not=behind_not)
         return (None, used) if verdict is None else (not verdict, used if behind_not else [])
@@ -358,7 +359,7 @@ def holds(condition: Condition, value: object, base: RuleBase) -> bool | None:
     if condition.op == "known":
         return (value is not None) is bool(condition.value)
     if value is None:
-        return None
+        return condition.or_unknown or None
     return bool(COMPARE[condition.op](value, limit_of(condition, base)))
 
 
