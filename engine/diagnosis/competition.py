@@ -131,7 +131,7 @@ class Competition:
         2. Severity, by what the cause's own change recovers (`_severity`): one that recovers nothing cannot lead.
         3. Proven before simulated or inferred.
         4. Where most layers are degraded (degrade_layer_ratio), a cause of the whole model that was not tried.
-        5. Confidence times the decibels that are recovered, or claimed where nothing was tried (`_claim_db`).
+        5. Confidence times the decibels that are recovered; where nothing was tried, what is claimed (`_claim_db`).
         6. Where the error originates.
         7. Confidence.
 
@@ -143,7 +143,8 @@ class Competition:
         def key(own: Contender) -> tuple[bool | float | tuple[str, ...], ...]:
             is_general = is_widespread and own.suspect.is_global and own.gain_db is None
             originates = any(found.layer in born for found in own.suspect.findings)
-            confidence, worth = own.cause.confidence, own.cause.confidence * self._claim_db(own)
+            confidence, gain = own.cause.confidence, own.gain_db
+            worth = self._claim_db(own) if gain is None else confidence * gain
             return *own.order, not is_general, -worth, not originates, -confidence, own.cause.rules
 
         left = sorted(map(self._contender, suspects), key=key)
@@ -155,9 +156,7 @@ class Competition:
         return ranked
 
     def _claim_db(self, own: Contender) -> float:
-        """What its repair recovers; where that is not known, no more than what its severity means."""
-        if own.gain_db is not None:
-            return own.gain_db
+        """What an untried cause claims: no more than what its severity means."""
         shares = {"high": self.base.threshold("grave_share"), "medium": self.base.threshold("carried_share")}
         claimed = -to_decibels(1.0 - shares.get(own.cause.severity, 0.0))
         most = unsimulated_gain_db(own.suspect.findings)
