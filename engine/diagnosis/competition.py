@@ -230,7 +230,8 @@ class Competition:
         """
         base = self.base
         if outcome.gain_db is None:
-            return "medium" if stated == "high" and most is not None and not is_grave(most, base) else stated
+            known = stated in SERIOUS and most is not None and self._is_hurt
+            return stated if not known else "high" if is_grave(most or 0.0, base) else "medium"
         if stated not in SERIOUS:
             return "high" if self._is_hurt and is_grave(outcome.recoverable_db or 0.0, base) else stated
         if outcome.is_negligible:

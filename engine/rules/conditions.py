@@ -29,20 +29,20 @@ class Data(BaseModel):
 
 
 class Condition(Data):
-    """One comparison of a fact with a constant or a named threshold; ``or_unknown``: true where the fact is missing."""
+    """One comparison of a fact with a constant or a named threshold; ``if_unknown``: its verdict where the fact is missing."""
 
     fact: str
     op: Operator
     value: object
     threshold: str | None = None
-    or_unknown: bool = False
+    if_unknown: bool | None = None
 
     @model_validator(mode="before")
     @classmethod
     def _from_yaml(cls, raw: object) -> object:
         if not isinstance(raw, dict) or "op" in raw:
             return raw
-        ops = set(raw) - {"fact", "or_unknown"}
+        ops = set(raw) - {"fact", "if_unknown"}
         if "fact" not in raw or len(ops) != 1:
             raise ValueError(f"a condition is {{fact: PATH, OPERATOR: VALUE}}, not {raw}")
         (op,) = ops
@@ -51,7 +51,7 @@ class Condition(Data):
         value = raw[op]
         named = isinstance(value, str) and value.startswith("$")
         own = {"fact": raw["fact"], "op": op, "value": value, "threshold": value[1:] if named else None}
-        return {**own, "or_unknown": raw.get("or_unknown", False)}
+        return {**own, "if_unknown": raw.get("if_unknown")}
 
 
 class All(Data):

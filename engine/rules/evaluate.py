@@ -291,7 +291,7 @@ def _comparison_test(condition: Condition, value_at: Callable[[Facts], object], 
     if condition.op == "known":
         wanted = bool(condition.value)
         return lambda view: (value_at(view) is not None) is wanted
-    compare, limit, missing = COMPARE[condition.op], limit_of(condition, base), condition.or_unknown or None
+    compare, limit, missing = COMPARE[condition.op], limit_of(condition, base), condition.if_unknown
     return lambda view: missing if (value := value_at(view)) is None else bool(compare(value, limit))
 
 
@@ -304,7 +304,7 @@ def conditions_deciding(
     """
     if isinstance(node, Condition):
         value = value_at(node.fact)
-        return holds(node, value, base), [] if value is None and node.or_unknown else [node]
+        return holds(node, value, base), [] if value is None and node.if_unknown is not None else [node]
     if isinstance(node, Not):
         verdict, used = conditions_deciding(node.not_, value_at, base, behind_not=behind_not)
         return (None, used) if verdict is None else (not verdict, used if behind_not else [])
@@ -359,7 +359,7 @@ def holds(condition: Condition, value: object, base: RuleBase) -> bool | None:
     if condition.op == "known":
         return (value is not None) is bool(condition.value)
     if value is None:
-        return condition.or_unknown or None
+        return condition.if_unknown
     return bool(COMPARE[condition.op](value, limit_of(condition, base)))
 
 
