@@ -48,6 +48,11 @@ class Contender(NamedTuple):
     carried: float | None
 
     @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What its rules found."""
+        return self.suspect.findings
+
+    @property
     def is_doubt(self) -> bool:
         """It makes the comparison doubtful, which may explain everything else."""
         return self.cause.severity == "high" and any(f.rule.family == "sanity" for f in self.suspect.findings)
@@ -169,7 +174,7 @@ class Competition:
     def _absorb(
         self, ranked: Sequence[Contender], repair: Callable[[Change, Prediction | None], CaseFacts]
     ) -> dict[str, list[Finding]]:
-        """Findings that vanish under the repair of a cause that ranks before theirs, by that cause."""
+        """Findings that vanish under the repair of a cause that ranks before, or have the same repair, by that cause."""
         absorbed: set[tuple[str, str]] = set()
         absorbs: dict[str, list[Finding]] = {}
         for place, own in enumerate(ranked):
@@ -185,6 +190,7 @@ class Competition:
             after = evaluate(self.base, repair(change, outcome.alone))
             standing = {f.key for result in after for f in result.findings}
             standing |= {u.key for result in after for u in result.unknown}
+            standing -= {f.key for other in ranked[place + 1 :] if _is_same_change(own, other) for f in other.findings}
             absorbs[own.cause.cause] = [f for f in later if f.key not in standing]
             absorbed |= {f.key for f in absorbs[own.cause.cause]}
         return absorbs
@@ -192,14 +198,10 @@ class Competition:
     def _may_be_the_name(self, absorbed: Contender, best_db: float) -> bool:
         """An absorbed cause may as well be the name of the loss.
 
-        It says where most of the noise is, or where a notable part is, with a repair that recovers about as much as the
-        best.
+        Its own change recovers about as much as the best, or it says where most of the noise is.
         """
-        share, gain = absorbed.carried, absorbed.outcome.counted_db
-        if absorbed.suspect.is_global or share is None or share <= self.base.threshold("carried_share"):
-            return False
-        heals = gain >= max(best_db - PREFERENCE_DB, self.base.threshold("negligible_gain_db"))
-        return heals or share > self.base.threshold("grave_share")
+        least_db = max(best_db - PREFERENCE_DB, self.base.threshold("negligible_gain_db"))
+        return absorbed.outcome.counted_db >= least_db or (absorbed.carried or 0.0) > self.base.threshold("grave_share")
 
     def _contender(self, suspect: Suspect) -> Contender:
         outcome, carried = self.outcomes[suspect.cause], self.carried.get(suspect.cause)
@@ -241,6 +243,12 @@ class Competition:
         if not is_grave(outcome.gain_db, base) or outcome.proven is False:
             return "medium"
         return "high" if self._is_hurt else stated
+
+
+def _is_same_change(own: Contender, other: Contender) -> bool:
+    """One change repairs both: two names for one fault, as far as any trial can tell."""
+    first, second = own.outcome.repair, other.outcome.repair
+    return first is not None and second is not None and first.key == second.key
 
 
 def _may_explain(suspect: Suspect, change: Change, finding: Finding) -> bool:

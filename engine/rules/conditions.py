@@ -29,7 +29,10 @@ class Data(BaseModel):
 
 
 class Condition(Data):
-    """One comparison of a fact with a constant or a named threshold; ``if_unknown``: its verdict where the fact is missing."""
+    """One comparison of a fact with a constant or a named threshold.
+
+    ``if_unknown`` is its verdict where the fact is missing; one that holds then, too, is no evidence.
+    """
 
     fact: str
     op: Operator

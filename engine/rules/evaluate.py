@@ -303,8 +303,7 @@ def conditions_deciding(
     What an exclusion rests on is no evidence for a rule: it is left out unless ``behind_not``. What it lacks is named.
     """
     if isinstance(node, Condition):
-        value = value_at(node.fact)
-        return holds(node, value, base), [] if value is None and node.if_unknown is not None else [node]
+        return holds(node, value_at(node.fact), base), [] if node.if_unknown and not behind_not else [node]
     if isinstance(node, Not):
         verdict, used = conditions_deciding(node.not_, value_at, base, behind_not=behind_not)
         return (None, used) if verdict is None else (not verdict, used if behind_not else [])
