@@ -10,7 +10,7 @@ from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.reports.blocks import EMBEDDED, Block, Bullets, Details, Inline, Paragraph, Section, Span, anchor
 from quantmedic.reports.charts.birth import degraded_text
 from quantmedic.reports.sections.asked import asked_section
-from quantmedic.reports.sections.budget_box import BudgetBox, budget_box
+from quantmedic.reports.sections.budget_box import BudgetBox, budget_box, path_text
 from quantmedic.reports.sections.cards import CauseCard, cause_cards
 from quantmedic.reports.sections.cost import cost_section
 from quantmedic.reports.sections.data_sets import data_section
@@ -88,7 +88,6 @@ class ReportContext:
     samples_text: Annotated[str, "samples of both data sets in one line"]
     version: Annotated[str, "version of quantmedic"]
     verdict: Annotated[str, "healthy, undecided, degraded, not-comparable or failed"]
-    in_doubt: Annotated[bool, "what was measured says nothing of quantization, such as on data of another network"]
     verdict_word: Annotated[str, "the verdict as it is shown: faulty where files alone show a fault, device-departs"]
     verdict_text: Annotated[str, "the verdict as a sentence"]
     judged_alone: Annotated[str, "what alone was judged where nothing was run; empty where data were given"]
@@ -104,6 +103,8 @@ class ReportContext:
     counts: Annotated[tuple[str, ...], "layers, flagged layers, causes, rules passed and not judged, notices"]
     warnings: Annotated[tuple[str, ...], "notices of the collectors"]
     budget: Annotated[BudgetBox | None, "where the noise comes from; None where that was not measured"]
+    path: Annotated[str, "the path to the loss in one line; empty where nothing is lost, or it is not known"]
+    path_leads: Annotated[bool, "no cause of medium or high severity names the loss: the path is the answer"]
     causes: Annotated[tuple[CauseCard, ...], "causes, best first"]
     assumed: Annotated[AssumedGroup | None, "what causes of assumed harm have in common; None where there are none"]
     tried: Annotated[bool, "remedies were tried on the model"]
@@ -130,13 +131,13 @@ def build_context(diagnosis: Diagnosis, manuals: Mapping[str, str], samples: Sam
         prescription_section(diagnosis),
     ]
     first = first_step(diagnosis, causes, _leading_titles(diagnosis, advice))
+    in_doubt = diagnosis.undecided is not None and diagnosis.undecided.doubt is not None
     return ReportContext(
         title=name(diagnosis.model.name),
         model_text=_model_text(diagnosis),
         samples_text=_samples_text(diagnosis),
         version=visible(diagnosis.quantmedic_version),
         verdict=diagnosis.verdict,
-        in_doubt=diagnosis.undecided is not None and diagnosis.undecided.doubt is not None,
         verdict_word=verdict_word(diagnosis),
         verdict_text=verdict_text(diagnosis),
         judged_alone=judged_alone(diagnosis),
@@ -154,6 +155,8 @@ def build_context(diagnosis: Diagnosis, manuals: Mapping[str, str], samples: Sam
         counts=_count_texts(diagnosis),
         warnings=tuple(visible(text.strip(), 600) for text in diagnosis.warnings),
         budget=budget_box(diagnosis, manuals),
+        path="" if in_doubt or diagnosis.verdict == "healthy" else path_text(diagnosis),
+        path_leads=not any(cause.is_serious for cause in diagnosis.causes),
         causes=causes,
         assumed=assumed_group(diagnosis),
         tried=diagnosis.proof is not None,

@@ -70,6 +70,8 @@ def _head_blocks(context: ReportContext) -> Iterator[Block]:
         yield Paragraph(" ".join(language.brief))
     reading = f"{capital(context.reading_text)}." if context.reading_text else ""
     yield Paragraph(" ".join(filter(None, [context.verdict_text, context.strength_text, context.drop_text, reading])))
+    if context.path:
+        yield Paragraph(f"Where the noise comes from: {context.path}.")
     if first is not None:
         gain = f"; {first.gain.said}" if first.gain is not None else ""
         yield Paragraph([Span(f"{capital(first.label)}: {first.named}", "strong"), f" – {first.detail}{gain}"])

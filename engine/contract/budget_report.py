@@ -1,9 +1,12 @@
 """The loss budget in report.json: where the noise at the outputs comes from, whatever rules have a name for."""
 
+from typing import Literal
+
 from pydantic import Field
 
 from quantmedic.engine.case.budget_record import Mechanism, SourceKind, TaskMeasure
 from quantmedic.engine.case.fact_base import Role
+from quantmedic.engine.case.proof import Grade
 from quantmedic.engine.json_record import Contract
 
 
@@ -105,3 +108,37 @@ class LossBudgetReport(Contract):
         return tuple(
             max(output.unsimulated - sum(shares[k] for shares in placed), 0.0) for k, output in enumerate(self.outputs)
         )
+
+
+class PathStep(Contract):
+    """A part of the network, or a change of it, and the noise of the noisiest output that goes with it."""
+
+    level: Literal["all", "kind", "place", "change"] = Field(
+        description="all: every quantizer; kind: all quantizers of one kind; place: one of them, or neighbours that "
+        "were not taken apart; change: what is set otherwise"
+    )
+    words: str = Field(description="what it is, to be read")
+    share: float = Field(description="share of the noise that goes where this is put in float, or changed")
+    basis: Grade = Field(description="simulated, or by the deployed model or a prescription that was executed")
+    source: SourceKind | None = Field(default=None, description="what makes the noise")
+    places: tuple[str, ...] = Field(default=(), description="layers or tensors by name; empty: everywhere")
+    mechanism: Mechanism | None = Field(default=None, description="how it makes noise, where experiments show it")
+    lost: float | None = Field(
+        default=None, description="share of what the task loses that it takes; None: not measured, or not told from 0"
+    )
+    change: str | None = Field(default=None, description="kind of the change")
+
+
+class LossPath(Contract):
+    """The deepest true statement about the loss: from all of it to the smallest part that still makes most of it."""
+
+    steps: tuple[PathStep, ...] = Field(description="each a part of the one before it, with more than dominant_share")
+    largest: PathStep | None = Field(
+        default=None,
+        description="the largest part of the last step, which makes no more than that; None: not known",
+    )
+    remedy: PathStep | None = Field(
+        default=None,
+        description="the prescription, where it was executed and takes most of the noise away; else what takes most "
+        "of it away in simulated runs and was not tried in vain",
+    )

@@ -16,6 +16,7 @@ from quantmedic.engine.diagnosis.assemble import Provenance, make_diagnosis
 from quantmedic.engine.diagnosis.budget_lines import Attribution
 from quantmedic.engine.diagnosis.harm import as_if_harmed
 from quantmedic.engine.diagnosis.inspection import Inspection
+from quantmedic.engine.diagnosis.loss_path import with_loss_path
 from quantmedic.engine.diagnosis.prescription import prescribe
 from quantmedic.engine.diagnosis.previous import previous_case, refuse_other_float
 from quantmedic.engine.diagnosis.repair import facts_after
@@ -221,7 +222,7 @@ def judge(
         sizes=lambda drop: sizes_to_tell(case, facts.model.metric, drop),
         previous=earlier,
     )
-    return Diagnosis.of(prescribe(diagnosis, base, toolchain), opened)
+    return Diagnosis.of(with_loss_path(prescribe(diagnosis, base, toolchain), base), opened)
 
 
 def check_toolchain(asked: str | None, base: RuleBase) -> None:

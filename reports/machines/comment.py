@@ -68,8 +68,8 @@ def _comment_blocks(diagnosis: Diagnosis, check: CheckReport, context: ReportCon
     yield from _finding_blocks(check, shown)
     if text := others_text(check):
         yield Paragraph(f"Not counted: {text}.")
-    if context.budget is not None:
-        yield Paragraph(f"Where the noise comes from: {context.budget.summary}")
+    if context.path:
+        yield Paragraph(f"Where the noise comes from: {context.path}")
     if context.first is not None:
         yield from _first_blocks(context.first, _first_snippet(context))
     if shown:

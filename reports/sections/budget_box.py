@@ -11,6 +11,7 @@ from quantmedic.engine.contract.budget_report import (
     BudgetOutput,
     LossBudgetReport,
     LossPart,
+    PathStep,
     TaskLoss,
     TaskShare,
 )
@@ -48,8 +49,6 @@ from quantmedic.reports.text import (
 
 #: Noise that no quantizer makes is said in words from this share on.
 UNSIMULATED_SAID = 0.1
-#: A piece with this share is where the noise comes from; with the second, it makes nearly all of it.
-MAIN, NEARLY_ALL = 0.5, 0.95
 #: Causes that name a line, and layers of one, that are shown.
 CAUSES_SHOWN, PLACES_SHOWN = 3, 300
 WORDS_LIMIT = 160
@@ -92,7 +91,6 @@ class BudgetRow:
     href: Annotated[str, "what its bar opens in a page with layers; empty for nothing"] = ""
     lost: Annotated[str, "what it takes of what the task loses, with its interval; empty where not measured"] = ""
     views: Annotated[str, "what the task loses with this alone, and regains with it last; empty: not measured"] = ""
-    cost: Annotated[str, "what it takes as one figure; empty where it is not told from none"] = ""
 
     @property
     def said(self) -> str:
@@ -113,8 +111,7 @@ class StripPiece:
 class BudgetBox:
     """Where the noise at the outputs comes from."""
 
-    summary: Annotated[str, "where most of it comes from, as a phrase"]
-    strip: Annotated[tuple[StripPiece, ...], "the same in a single line, which a first screen has room for"]
+    strip: Annotated[tuple[StripPiece, ...], "all of it in a single line, which a first screen has room for"]
     section: Annotated[Section, "all of it"]
 
 
@@ -169,12 +166,6 @@ class _LossWords:
             return ""
         return f"alone {self.bare(share.alone.lost)}, last {self.bare(share.last.lost)}"
 
-    def short(self, share: TaskShare | None) -> str:
-        """One figure for a line of which the loss is told from none: a share, for few samples divide the loss."""
-        if share is None or not share.share.judged or share.share.low <= 0:
-            return ""
-        return f"{100 * share.share.lost / self.whole.lost:.0f} % of the loss of {self.label}"
-
     def figure(self, lost: float) -> str:
         """A loss with its unit."""
         return points(lost) if self.measure == "agreement" else metric_change(lost, self.metric)
@@ -195,7 +186,29 @@ def budget_box(diagnosis: Diagnosis, manuals: Iterable[str]) -> BudgetBox | None
         return None
     rows, blocks = budget_rows(diagnosis), _budget_blocks(diagnosis, budget, MANUAL in set(manuals))
     section = Section("budget", "Where the noise comes from", "Noise", list(blocks))
-    return BudgetBox(_summary(rows, budget), tuple(_strip(rows, _shares(budget))), section)
+    return BudgetBox(tuple(_strip(rows, _shares(budget))), section)
+
+
+def path_text(diagnosis: Diagnosis) -> str:
+    """The path to the loss in one line, each step with the share of the noise that goes with it; empty without one."""
+    path, budget = diagnosis.loss_path, diagnosis.loss_budget
+    if path is None or budget is None:
+        return ""
+    words = _loss_words(budget, diagnosis.metrics.name)
+    text = " → ".join(_step_text(step, words) for step in path.steps)
+    levels = {step.level for step in path.steps}
+    if "place" in levels:
+        return text
+    largest = f" (largest: {_step_text(path.largest, words)})" if path.largest is not None else ""
+    return f"{text}; no single {'kind' if 'all' in levels else 'place'} makes most of it{largest}"
+
+
+def _step_text(step: PathStep, words: _LossWords | None) -> str:
+    how = MECHANISMS[step.mechanism] if step.mechanism is not None else ""
+    what = visible(step.words.removesuffix(f": {how}") if how else step.words, WORDS_LIMIT)
+    lost = "" if step.lost is None or words is None else f"{share_text(step.lost)} of the loss of {words.label}"
+    said = "; ".join(filter(None, [lost, how]))
+    return f"{what} {share_text(step.share)}{f' ({said})' if said else ''}"
 
 
 def _budget_blocks(diagnosis: Diagnosis, budget: LossBudgetReport, has_page: bool) -> Iterator[Block]:
@@ -204,6 +217,8 @@ def _budget_blocks(diagnosis: Diagnosis, budget: LossBudgetReport, has_page: boo
     basis = f"{count(budget.samples, 'sample')} of the {budget.dataset} set, {count(budget.runs, 'run')}"
     how = [" ", Span("How it is measured, and what it cannot see", "", f"manual/{MANUAL}")] if has_page else []
     yield Paragraph([_lead(diagnosis, budget, words), *how], "lead")
+    if path := path_text(diagnosis):
+        yield Paragraph(Span(f"{capital(path)}.", "strong"))
     if notes := [*_notes(budget), *(divided.notes(_loss_parts(budget)) if divided is not None else ())]:
         yield Bullets(notes, "notice")
     pieces = [_chart_piece(row, share) for row, share in zip(rows, _shares(budget), strict=False)]
@@ -280,12 +295,6 @@ def healing_title(kind: str) -> str:
     return REMEDY_KINDS[kind].title if kind in REMEDY_KINDS and REMEDY_KINDS[kind].title else visible(kind)
 
 
-def loudest_line(diagnosis: Diagnosis) -> BudgetLine | None:
-    """The line with most of the noise, where that is a good deal of it."""
-    lines = diagnosis.loss_budget.lines if diagnosis.loss_budget is not None else ()
-    return next((line for line in lines if line.share >= NOTABLE), None)
-
-
 def budget_rows(diagnosis: Diagnosis) -> tuple[BudgetRow, ...]:
     """One row per line, then the rest and what no quantizer makes; none where no budget was measured."""
     budget = diagnosis.loss_budget
@@ -317,7 +326,7 @@ def _with_loss(row: BudgetRow, line: BudgetLine, words: _LossWords) -> BudgetRow
     """The row with what its line takes of what the task loses."""
     if line.task is None:
         return row
-    return replace(row, lost=words.part(line.task.share), views=words.views(line.task), cost=words.short(line.task))
+    return replace(row, lost=words.part(line.task.share), views=words.views(line.task))
 
 
 def _rest_of_loss(task: TaskLoss) -> Mapping[Look, LossPart]:
@@ -414,43 +423,6 @@ def _healed_text(kind: str | None, share: float | None) -> str:
     if kind is None or share is None:
         return ""
     return f"{healing_title(kind)} alone remove {share_text(share)}"
-
-
-def _by_share(rows: Sequence[BudgetRow], budget: LossBudgetReport) -> Iterator[tuple[float, BudgetRow]]:
-    """What is to be said in a line, the largest first; sources too small for a line are not."""
-    order = sorted(zip(_shares(budget), range(len(rows)), strict=False), key=lambda pair: (-pair[0], pair[1]))
-    for share, place in order:
-        row = rows[place]
-        if row.look == "line" or (row.look == "unsimulated" and share >= UNSIMULATED_SAID):
-            yield share, row
-
-
-def _summary(rows: Sequence[BudgetRow], budget: LossBudgetReport) -> str:
-    """Where most of it comes from, for who never saw a loss budget: one place, or that there are many."""
-    pieces = list(_by_share(rows, budget))
-    if not pieces:
-        return "many places, each too small to be listed"
-    share, row = pieces[0]
-    if share >= MAIN:
-        more = [_piece_phrase(*piece) for piece in pieces[1:2] if piece[0] >= NOTABLE or piece[1].look != "line"]
-        return "; ".join([_piece_phrase(share, row), *more])
-    largest = next((piece for piece in pieces if not piece[1].anchor), pieces[0])[1]
-    together = [_together_phrase(family) for family in budget.families if (family.healed or 0.0) >= NOTABLE]
-    return "; ".join([f"many places, none causes half of it (largest: {largest.what}, {largest.share})", *together])
-
-
-def _piece_phrase(share: float, row: BudgetRow) -> str:
-    """How much of the noise, and from where; more than all of it is all of it, and others make up for the excess."""
-    amount = "all of it" if round(100 * share) >= 100 else "nearly all of it" if share >= NEARLY_ALL else row.share
-    cost = f", and {row.cost}," if row.cost else ""
-    what = row.what.removeprefix("from no quantizer: ")
-    place = what if what == row.what else f"no quantizer: {what}"
-    return f"{amount}{cost} from {place}{f' ({row.said})' if row.said else ''}"
-
-
-def _together_phrase(family: BudgetFamily) -> str:
-    what = FAMILIES.get(family.source, family.source)
-    return f"for {what} together, {_healed_text(family.healed_by, family.healed)}"
 
 
 def _lead(diagnosis: Diagnosis, budget: LossBudgetReport, words: _LossWords | None) -> str:

@@ -7,13 +7,11 @@ from itertools import chain, takewhile
 from typing import Annotated
 
 from quantmedic.engine.contract.advised_remedies import Advice, Prescription, Proof, Step
-from quantmedic.engine.contract.budget_report import BudgetFamily, BudgetLine
 from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.diagnosis import Diagnosis
-from quantmedic.engine.diagnosis.budget_lines import ABOUT, NOTABLE
 from quantmedic.engine.metrics.kinds import is_share, kind_of
 from quantmedic.reports.blocks import Inline, Span, joined
-from quantmedic.reports.sections.budget_box import FAMILIES, healing_title, share_text
+from quantmedic.reports.sections.budget_box import share_text
 from quantmedic.reports.sections.cards import CauseCard, Gain, RemedyCard, executed_gain
 from quantmedic.reports.sections.harm import undecided_text
 from quantmedic.reports.sections.prescription import requantized_text
@@ -56,6 +54,11 @@ class FirstStep:
     sets: Annotated[Mapping[str, Sequence[str]], "the few lines that set it, by what takes them; else empty"] = field(
         default_factory=dict
     )
+
+    @property
+    def is_change(self) -> bool:
+        """Something to change, and not only to read or to measure."""
+        return bool(self.code) or self.gain is not None
 
     @property
     def named(self) -> str:
@@ -190,23 +193,15 @@ def _paired_step(diagnosis: Diagnosis, causes: tuple[CauseCard, ...]) -> FirstSt
 
 
 def _simulated_step(diagnosis: Diagnosis) -> FirstStep | None:
-    """What heals most of the noise in simulated runs, unless it was tried in vain; a single place leads."""
-    budget, proof = diagnosis.loss_budget, diagnosis.proof
-    if budget is None:
+    """What heals at the end of the path to the loss, by simulated runs."""
+    path = diagnosis.loss_path
+    if path is None or path.remedy is None:
         return None
-    vain = {row.trial.kind for row in proof.trials if not row.trial.proven} if proof is not None else set()
-    pieces: tuple[BudgetLine | BudgetFamily, ...] = (*budget.lines, *budget.families)
-    found = [piece for piece in pieces if piece.healed_by not in {None, *vain}]
-    best = max((piece.healed or 0.0 for piece in found), default=0.0)
-    if best < NOTABLE:
-        return None
-    piece = next(piece for piece in found if (piece.healed or 0.0) >= ABOUT * best)
-    title = capital(healing_title(piece.healed_by or ""))
-    where = visible(piece.words, 400) if isinstance(piece, BudgetLine) else FAMILIES.get(piece.source, piece.source)
+    remedy, where = path.remedy, "".join(f": {name(place)}" for place in path.remedy.places[:1])
     return FirstStep(
-        f"{title}: {name(piece.places[0])}" if isinstance(piece, BudgetLine) else f"{title}, everywhere",
-        f"no cause explains the loss; {share_text(piece.share)} of the noise comes from {where}",
-        Gain("simulated", f"{share_text(piece.healed or 0.0)} of the noise", "not tried on the model"),
+        f"{capital(visible(remedy.words))}{where}",
+        "no cause explains the loss; of all changes that were simulated, this recovers about the most",
+        Gain("simulated", f"{share_text(remedy.share)} of the noise", "not tried on the model"),
         "",
         _first_label(diagnosis),
     )

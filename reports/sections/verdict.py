@@ -4,10 +4,9 @@ from collections.abc import Mapping
 
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.metrics.labels import FAULT_WORDS
-from quantmedic.reports.sections.budget_box import loudest_line, share_text
 from quantmedic.reports.sections.harm import UNUSED, gains_much, undecided_text, withstood_size, withstood_text
 from quantmedic.reports.sections.run_kind import device_alone, files_only, float_alone, weights_only, without_data
-from quantmedic.reports.text import capital, loss_word, metric_label, visible
+from quantmedic.reports.text import capital, loss_word, metric_label
 
 VERDICTS = {
     "healthy": "No cause of medium or high severity was found.",
@@ -69,8 +68,6 @@ FLOAT_IS_QUANTIZED = "The float model itself is quantized: the cost of quantizat
 #: Why a gate that accepts a degraded model does, and one that refuses a healthy one.
 ACCEPTED = "The gate still accepts it: no limit of the policy is exceeded."
 REFUSED = "The gate refuses it: a limit of the policy is exceeded, or was not judged."
-#: Characters of what makes the noise.
-WORDS_LIMIT = 400
 
 
 def verdict_word(diagnosis: Diagnosis) -> str:
@@ -105,20 +102,12 @@ def _finding_text(diagnosis: Diagnosis) -> str:
     if diagnosis.verdict != "degraded" or judged_alone(diagnosis):
         return _verdicts(diagnosis)[diagnosis.verdict]
     grave = next((cause.severity for cause in diagnosis.causes if cause.is_serious), None)
-    why = "" if grave is not None else _unnamed_source(diagnosis)
+    why = "" if grave is not None else ", and no rule found out why"
     if diagnosis.evidence_strength.statement == "proven":
         return f"Quantization costs accuracy{why}."
     if model.harmed or grave is None:
         return f"Quantization harms the outputs{why}."
     return DEVICE_ALONE if device_alone(diagnosis) else f"A cause of {grave} severity was found."
-
-
-def _unnamed_source(diagnosis: Diagnosis) -> str:
-    """Where a loss comes from that no grave cause names, to stand behind a sentence about it."""
-    line = loudest_line(diagnosis)
-    if line is None:
-        return ", and no rule found out why"
-    return f"; {share_text(line.share)} of the noise comes from {visible(line.words, WORDS_LIMIT)}"
 
 
 def _verdicts(diagnosis: Diagnosis) -> Mapping[str, str]:

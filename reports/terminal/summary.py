@@ -10,7 +10,6 @@ from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.metrics.kinds import is_share
 from quantmedic.engine.rules.rule import SERIOUS
 from quantmedic.reports.context import ReportContext, advice_text, failure_box
-from quantmedic.reports.sections.budget_box import BudgetBox
 from quantmedic.reports.sections.cards import CauseCard, Gain
 from quantmedic.reports.sections.first_step import FirstStep
 from quantmedic.reports.sections.previous import outcome_texts, previous_title
@@ -26,7 +25,7 @@ LAYERS_NAMED = 3
 INTERVAL = re.compile(r" \([^()]*\)")
 #: Other causes that are never cut off, as long as there are as many.
 OTHERS_LEAST = 1
-#: Title of the loss budget, and the lines that it has in short.
+#: Title of the path to the loss, and the lines that it has.
 TITLE, SHORT_LINES = "where the noise comes from", 3
 
 
@@ -42,7 +41,8 @@ def summary_lines(
         written: Page of the report, or its folder where no page is among its formats; None: nothing is written.
     """
     head = [*verdict_lines(context, paint), *_happened_lines(context, diagnosis)]
-    first = [*_first_lines(context, diagnosis, paint), *_origin_lines(context)]
+    first, path = list(_first_lines(context, diagnosis, paint)), _path_lines(context)
+    first = [*path, *first] if context.path_leads else [*first, *path]
     whole = visible(str(written), 600) if written is not None else "-o FOLDER"
     told = (_counts_text(context, diagnosis), f"All causes and layers: --verbose. The whole report: {whole}")
     last = [*_hold_lines(context, diagnosis, written), *(paint(text, "dim") for text in told)]
@@ -91,10 +91,9 @@ def brings(gain: Gain | None) -> str:
     return f", {gain.said}" if gain is not None else ""
 
 
-def _origin_lines(context: ReportContext) -> Iterator[str]:
-    """Where the noise comes from, unless none matters or what was measured says nothing."""
-    if context.budget is not None and context.verdict != "healthy" and not context.in_doubt:
-        yield from short_budget_lines(context.budget)
+def _path_lines(context: ReportContext) -> Sequence[str]:
+    """The path to the loss."""
+    return wrap_line(f"{TITLE}: {context.path}", most=SHORT_LINES) if context.path else ()
 
 
 def _happened_lines(context: ReportContext, diagnosis: Diagnosis) -> Iterator[str]:
@@ -110,7 +109,7 @@ def _happened_lines(context: ReportContext, diagnosis: Diagnosis) -> Iterator[st
 def _first_lines(context: ReportContext, diagnosis: Diagnosis, paint: Paint) -> Iterator[str]:
     """The first step, why, where, and what changes."""
     first, advice = context.first, diagnosis.advice
-    if first is None or not (context.causes or context.tried):
+    if first is None or not (context.causes or context.tried or first.is_change):
         if advice:
             yield from wrap_line(f"{advice_text(diagnosis)} To read: quantmedic explain {', '.join(advice)}", most=2)
         return
@@ -208,8 +207,3 @@ def _cause_lines(card: CauseCard, paint: Paint, most: int) -> Iterator[str]:
 def _counts_text(context: ReportContext, diagnosis: Diagnosis) -> str:
     card = _shown_card(context)
     return f"{rules_text(diagnosis)}{f'. The manual: quantmedic explain {card.code}' if card is not None else ''}"
-
-
-def short_budget_lines(box: BudgetBox) -> Sequence[str]:
-    """Where most of the noise comes from, in three lines at most."""
-    return wrap_line(f"{TITLE}: {box.summary}", most=SHORT_LINES)

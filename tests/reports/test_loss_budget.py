@@ -67,23 +67,9 @@ def test_the_console_takes_three_lines_at_most(diagnosis: Diagnosis) -> None:
     many = tuple(line(f"features.{place}.conv.with.a.long.name", 0.09) for place in range(10))
     text = short_budget(with_budget(diagnosis, many))
     said = " ".join(" ".join(text).split())
-    assert len(text) <= 3 and "many places, none causes half of it (largest: weights of features.0" in said
+    assert len(text) <= 3 and "no single place makes most of it (largest: weights of features.0" in said
     verbose = render_console(with_budget(diagnosis, many), verbosity="verbose")
     assert all(f"weights of {one.places[0]}" in " ".join(verbose.split()) for one in many)
-
-
-def test_one_place_that_makes_most_is_said_without_more_than_all(
-    subtests: pytest.Subtests, diagnosis: Diagnosis
-) -> None:
-    """Pieces that cancel make shares above 100 %, which only the section on the page explains."""
-    for share, said in [(1.01, "all of it from"), (0.96, "nearly all of it from"), (0.6, "60 % from")]:
-        with subtests.test(share=share, said=said):
-            found = with_budget(
-                diagnosis, (line("a", share, healed_by="per-channel-weights", healed=0.55), line("b", 0.02))
-            )
-            summary = box_of(found).summary
-            assert summary.startswith(f"{said} weights of a (") and "101" not in summary
-            assert "per-channel weight scales alone remove 55 %" in summary and "weights of b" not in summary
 
 
 def test_what_to_do_and_why_stand_above_where_the_noise_comes_from(diagnosis: Diagnosis) -> None:
@@ -105,9 +91,6 @@ def test_all_layers_of_a_line_can_be_read(diagnosis: Diagnosis) -> None:
 
 def test_what_limits_it_is_said(diagnosis: Diagnosis) -> None:
     short = with_budget(diagnosis, (SMALL,), unsimulated=0.4, complete=False)
-    said = " ".join(" ".join(short_budget(short)).split())
-    assert "many places, none causes half of it (largest: from no quantizer: kernels" in said
-    assert "40 %" in said
     assert f"budget of {short.loss_budget.runs} runs" in said_of(short)
     assert "budget of" not in said_of(with_budget(diagnosis, (HEALED,)))
 
@@ -116,18 +99,8 @@ def test_every_format_says_the_same_shares(diagnosis: Diagnosis) -> None:
     found = with_budget(diagnosis, (HEALED, SMALL))
     shares = [f"{round(100 * one['share'])} %" for one in json.loads(render_json(found))["loss_budget"]["lines"]]
     page = budget_of_page(found)
-    for text in (render_console(found), render_markdown(build_context(found, {})), page):
+    for text in (render_console(found, verbosity="verbose"), render_markdown(build_context(found, {})), page):
         assert all(share in text for share in shares)
-
-
-def test_where_no_cause_is_grave_the_source_is_named(diagnosis: Diagnosis) -> None:
-    bare = diagnosis.model_copy(
-        update={"causes": (), "advice": ("preprocessing",), "prescription": None, "advice_place": "open"}
-    )
-    context = build_context(with_budget(bare, (HEALED, SMALL)), {"general/preprocessing": "# Preprocessing\n"})
-    assert "60 % of the noise comes from weights of features.3.conv.0.0" in context.verdict_text
-    assert context.first is not None and context.first.title == "Per-channel weight scales: features.3.conv.0.0"
-    assert context.first.gain is not None and context.first.gain.kind == "simulated"
 
 
 def test_names_stay_text(diagnosis: Diagnosis) -> None:
@@ -158,10 +131,7 @@ def test_what_the_task_loses_stands_beside_the_noise(diagnosis: Diagnosis) -> No
     ]  # fmt: skip
     assert rows[0].views == "alone 12.00, last 8.00"
     short = " ".join(" ".join(short_budget(found)).split())
-    assert (
-        "60 %, and 77 % of the loss of top-1, from weights of features.3.conv.0.0" in short
-        and "25 % from weights of" in short
-    )
+    assert "weights of features.3.conv.0.0 60 % (77 % of the loss of top-1)" in short
     assert len(short_budget(found)) <= 3
     assert "- Not judged: parts" in said_of(found)
 

@@ -1,12 +1,21 @@
 """Loss budgets for diagnoses that have none."""
 
+from quantmedic.api.rulebase import load_rulebase
 from quantmedic.engine.contract.budget_report import BudgetLine, BudgetOutput, LossBudgetReport, LossPart, TaskLoss
 from quantmedic.engine.contract.diagnosis import Diagnosis
+from quantmedic.engine.diagnosis.loss_path import with_loss_path
 
 
 def line(place: str, share: float, **fields: object) -> BudgetLine:
     """Weights of one layer."""
-    common = {"source": "weight", "places": (place,), "layers": (place,), "op_type": "Conv", "shares": (share,)}
+    common = {
+        "source": "weight",
+        "places": (place,),
+        "layers": (place,),
+        "op_type": "Conv",
+        "shares": (share,),
+        "last": share,
+    }
     return BudgetLine.model_validate({**common, "words": f"weights of {place}", "share": share, **fields})
 
 
@@ -27,9 +36,9 @@ def with_budget(diagnosis: Diagnosis, lines: tuple[BudgetLine, ...], **fields: o
     rest = 1.0 - unsimulated - sum(one.share for one in lines)
     budget = LossBudgetReport.model_validate(
         {
-            "dataset": "validation", "samples": 48, "runs": 17, "by_source": {"weight": 1.0},
+            "dataset": "validation", "samples": 48, "runs": 17, "by_source": {"weight": 1.0 - unsimulated},
             "outputs": (BudgetOutput(name="logits", sqnr_db=10.0, unsimulated=unsimulated),),
             "lines": lines, "rest": rest, "complete": True, **fields,
         }
     )  # fmt: skip
-    return diagnosis.model_copy(update={"loss_budget": budget})
+    return with_loss_path(diagnosis.model_copy(update={"loss_budget": budget}), load_rulebase())
