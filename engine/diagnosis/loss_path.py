@@ -72,7 +72,7 @@ def _share_of_kind(kinds: tuple[SourceKind, ...], budget: LossBudgetReport) -> f
     if (family := _family_of(kinds, budget)) is not None:
         return family.last
     divided = min(sum(budget.by_source.get(kind, 0.0) for kind in kinds), 1.0)
-    return max([divided, *(line.last for line in budget.lines if line.source in kinds and line.last is not None)])
+    return max([divided, *(_share_gone(line) for line in budget.lines if line.source in kinds)])
 
 
 def _family_of(kinds: Collection[SourceKind], budget: LossBudgetReport) -> BudgetFamily | None:
@@ -85,7 +85,8 @@ def _is_tried(line: BudgetLine) -> bool:
 
 
 def _share_gone(line: BudgetLine) -> float:
-    return line.last if line.last is not None else line.share
+    """At most all of it: what was inferred from the other half of a group may come to more."""
+    return min(line.last if line.last is not None else line.share, 1.0)
 
 
 def _place_step(line: BudgetLine, budget: LossBudgetReport) -> PathStep:

@@ -54,6 +54,7 @@ def test_it_ends_where_no_part_makes_most(subtests: pytest.Subtests, diagnosis: 
     everywhere = {"families": (all_weights(**CHANGED),)}
     cases = {
         "a change of the place": ((healed, quiet), {}, [("kind", 1.0), ("place", 0.6), ("change", 0.55)]),
+        "a place that others make up for": ((line("a", 1.0, last=1.01),), {}, [("kind", 1.0), ("place", 1.0)]),
         "the place, which no change heals": ((plain, quiet), {}, [("kind", 1.0), ("place", 0.6)]),
         "a change everywhere": ((quiet,), everywhere, [("kind", 0.9), ("change", 0.55)]),
         "an operator without a quantizer": ((quiet, kernel), {"unsimulated": 0.7}, [("kind", 0.7), ("place", 0.6)]),
