@@ -252,6 +252,8 @@ def rule_base() -> RuleBase:
         name: Threshold(name=name, value=value, unit=unit, source=source, description=text)
         for name, (value, unit, source, text) in table.items()
     }
+    built_in = load_rulebase().thresholds
+    thresholds |= {name: built_in[name] for name in ("grave_share", "carried_share", "negligible_gain_db")}
     return RuleBase(
         rules=rules,
         thresholds=thresholds,
