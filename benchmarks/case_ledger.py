@@ -9,7 +9,8 @@ The cases are those whose names stand in ``case_ledger.jsonl``: of every part of
 for tuning, of the real networks that are installed (``fault_zoo.py`` says how to get them), and of the zoo of language
 models, whose network is trained once into ``DIR``. A line that holds a name alone adds a case; ``--cases FILE`` asks
 others. Each is diagnosed with the defaults of ``quantmedic diagnose``; its prescription is pasted, run and measured on
-samples that no remedy was fitted to. ``--quick`` judges what any older code measured into ``DIR``, measures only what
+samples that no remedy was fitted to. ``--patients DIR`` adds patients, folders with a ``build.py`` and the truth in
+``expected.json``, of which nothing is pasted. ``--quick`` judges what any older code measured into ``DIR``, measures only what
 is not there, pastes nothing, and leaves language models out: hold its lines against those of another quick run.
 ``compare`` prints each case whose line differs in anything but seconds, then the sums of both, and exits with 1 where a
 line differs. Some gains differ in the fourth digit between processors, and so does the network of language models,
@@ -23,6 +24,8 @@ os.environ.setdefault("QUANTMEDIC_EXACT_KERNELS", "1")  # The same figures on ev
 
 import argparse
 import json
+import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Container, Iterable, Iterator, Mapping
@@ -52,6 +55,7 @@ def main() -> int:
     run.add_argument("ledger", type=Path, help="a line for each case goes here; goes on where it ends")
     run.add_argument("--cases", type=Path, default=LEDGER, help="a ledger, or names alone, of the cases to ask")
     run.add_argument("--quick", action="store_true", help="judge kept measurements of older code, and paste nothing")
+    run.add_argument("--patients", type=Path, metavar="DIR", help="ask patients and their healthy twins, too")
     run.add_argument("--jobs", type=int, default=1)
     run.add_argument("--keep", type=Path, metavar="DIR", help="keep cases and trained networks here")
     compare = commands.add_parser("compare", help="hold two ledgers against each other")
@@ -63,7 +67,12 @@ def main() -> int:
         print(text)
         return int(differs)
     with tempfile.TemporaryDirectory() as temporary:
-        fill(asked.ledger, read(asked.cases), asked.keep or Path(temporary), asked.jobs, quick=asked.quick)
+        keep = asked.keep or Path(temporary)
+        fill(asked.ledger, read(asked.cases), keep, asked.jobs, quick=asked.quick)
+        if asked.patients is not None:
+            known = read(asked.ledger)
+            lines = (line for line in patient_lines(asked.patients, keep / "patients") if line["case"] not in known)
+            append(asked.ledger, lines)
     print(sums(read(asked.ledger).values()))
     return 0
 
@@ -71,8 +80,13 @@ def main() -> int:
 def fill(ledger: Path, cases: Iterable[str], keep: Path, jobs: int, *, quick: bool = False) -> None:
     """Write the lines that a ledger lacks of some cases."""
     known = read(ledger) if ledger.exists() else {}
+    append(ledger, lines_of([name for name in cases if name not in known], keep, jobs, quick=quick))
+
+
+def append(ledger: Path, lines: Iterable[Line]) -> None:
+    """Write lines as they come, so that a run goes on where it ended."""
     with ledger.open("a", encoding="utf-8") as file:
-        for line in lines_of([name for name in cases if name not in known], keep, jobs, quick=quick):
+        for line in lines:
             file.write(f"{json.dumps(line)}\n")
             file.flush()
 
@@ -101,6 +115,8 @@ def line_of(part: str, built: Built, answer: Answer) -> Line:
         "place": names_place(row, said) if row.places else None,
         "alarm": alarms(row, said),
         "causes": row.as_json()["said"].get("causes", ()),
+        "path": [[words, round(share, 4)] for words, share in said.path],
+        "trials": [[kind, gain if gain is None else round(gain, 4)] for kind, gain in said.trials],
         "pasted": row.pasted,
         "runs": budget.runs if budget else 0,
         "seconds": round(answer.seconds, 1),
@@ -131,6 +147,33 @@ def language_lines(names: Container[str], keep: Path) -> Iterator[Line]:
             "alarm": bool(result.told.serious),
             "causes": [(cause.name, cause.severity) for cause in result.told.causes],
         }
+
+
+def patient_lines(patients: Path, keep: Path) -> Iterator[Line]:
+    """Lines of patients and their twins, asked as their ``expected.json`` says; nothing is pasted."""
+    for folder in sorted(path.parent.resolve() for path in patients.glob("*/build.py")):
+        built, truth = keep / folder.name, json.loads((folder / "expected.json").read_text(encoding="utf-8"))
+        if not built.exists():
+            shutil.copytree(folder, built)
+            subprocess.run([sys.executable, str(folder / "build.py"), str(built.resolve())], cwd=built, check=True)
+        for kind, command in (("fault", truth["command"]), ("control", truth["twin"].partition(" (")[0])):
+            report = (built / f"report-{kind}").resolve()
+            ask = [sys.executable, "-m", "quantmedic", *command.split(), "-o", str(report)]
+            done = subprocess.run(ask, cwd=built, capture_output=True, text=True)
+            said = json.loads((report / "report.json").read_text(encoding="utf-8")) if done.returncode < 2 else {}
+            causes = said.get("causes", ())
+            names = [cause["cause"] for cause in causes]
+            found = next((place for place, name in enumerate(names, 1) if name in truth["cause"]), None)
+            yield {
+                "case": f"patient {folder.name}{'' if kind == 'fault' else ' twin'}",
+                "kind": kind,
+                "verdict": said.get("verdict") or first_line(done.stderr),
+                "right first": found == 1 if kind == "fault" else None,
+                "named": found if kind == "fault" else None,
+                "alarm": any(cause["severity"] in ("high", "medium") for cause in causes),
+                "causes": [{"name": cause["cause"], "severity": cause["severity"]} for cause in causes],
+                "path": [[step["words"], step["share"]] for step in (said.get("loss_path") or {}).get("steps", ())],
+            }
 
 
 def read(path: Path) -> dict[str, Line]:

@@ -29,7 +29,7 @@ from .protocol.row import Said
 
 Found = tuple[Built, "Answer | None"]
 #: Parts of the report that a row is made of.
-KEPT = {"verdict", "causes", "loss_budget", "undecided"}
+KEPT = {"verdict", "causes", "loss_budget", "undecided", "loss_path", "proof"}
 
 
 @dataclass

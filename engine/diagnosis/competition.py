@@ -207,11 +207,12 @@ class Competition:
         outcome, carried = self.outcomes[suspect.cause], self.carried.get(suspect.cause)
         cause = outcome.report(cause_report(suspect.findings, self.base, self.facts, suspect.spread))
         is_doubt = any(finding.rule.family == "sanity" for finding in suspect.findings)
-        # Not a number stays none on any grid: what a simulation recovers says nothing of it.
-        if not (self._is_hurt and outcome.proven is None and is_doubt):
-            most = unsimulated_gain_db(suspect.findings)
-            cause = cause.model_copy(update={"severity": self._severity(cause.severity, outcome, carried or 0.0, most)})
-        return Contender(suspect, cause, outcome, carried)
+        most = unsimulated_gain_db(suspect.findings)
+        severity = self._severity(cause.severity, outcome, carried or 0.0, most)
+        if self._is_hurt and outcome.proven is None and is_doubt:
+            # Not a number stays none on any grid: what a simulation does not recover says nothing of it.
+            severity = min(severity, cause.severity, key=SEVERITIES.index)
+        return Contender(suspect, cause.model_copy(update={"severity": severity}), outcome, carried)
 
     @property
     def _is_hurt(self) -> bool:

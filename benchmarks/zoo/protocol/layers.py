@@ -52,12 +52,15 @@ class LayerNames:
 def said_of(report: dict[str, Any], names: LayerNames) -> Said:
     """What ``report.json`` says, of any version."""
     budget, undecided = report.get("loss_budget"), report.get("undecided")
+    path, proof = report.get("loss_path") or {}, report.get("proof") or {}
     return Said(
         report["verdict"],
         causes_of(report["causes"]),
         names.named(report),
         budget_of(budget) if budget else None,
         undecided_db=undecided["gain_db"] if undecided else None,
+        path=tuple((step["words"], step["share"]) for step in path.get("steps", ())),
+        trials=tuple((row["trial"]["kind"], row["trial"]["gain_db"]) for row in proof.get("trials", ())),
     )
 
 

@@ -90,6 +90,8 @@ class Said:
         layers: Layers in the order in which a reader meets them: those that the causes are about, in their order, then
             those of the budget's lines.
         undecided_db: What is to be had, where the verdict is undecided.
+        path: Steps to the loss, each with its share of the noise.
+        trials: What was carried out on copies, each with the decibels that it recovers.
     """
 
     verdict: str = ""
@@ -98,6 +100,8 @@ class Said:
     budget: Budget | None = None
     error: str = ""
     undecided_db: float | None = None
+    path: tuple[tuple[str, float], ...] = ()
+    trials: tuple[tuple[str, float | None], ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
