@@ -10,8 +10,9 @@ for tuning, of the real networks that are installed (``fault_zoo.py`` says how t
 models, whose network is trained once into ``DIR``. A line that holds a name alone adds a case; ``--cases FILE`` asks
 others. Each is diagnosed with the defaults of ``quantmedic diagnose``; its prescription is pasted, run and measured on
 samples that no remedy was fitted to. ``--patients DIR`` adds patients, folders with a ``build.py`` and the truth in
-``expected.json``, of which nothing is pasted. ``--quick`` judges what any older code measured into ``DIR``, measures only what
-is not there, pastes nothing, and leaves language models out: hold its lines against those of another quick run.
+``expected.json``, of which nothing is pasted. ``--quick`` judges what any older code measured into ``DIR``, measures
+only what is not there, pastes nothing, and leaves language models out: hold its lines against those of another quick
+run.
 ``compare`` prints each case whose line differs in anything but seconds, then the sums of both, and exits with 1 where a
 line differs. Some gains differ in the fourth digit between processors, and so does the network of language models,
 which is trained anew: hold a change against a run of the commit before it on the same machine.

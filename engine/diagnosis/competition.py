@@ -326,9 +326,9 @@ def rank_executed(
     trial = given.executed.credit
     gain = trial.gain_db or 0.0
     grave = is_grave(gain, base)
-    measured = {**gains_of(trial), "proven": trial.proven, **({"severity": "high"} if grave else {})}
+    measured = {**gains_of(trial), "proven": trial.proven}
     found = [
-        cause.model_copy(update=measured)
+        cause.model_copy(update={**measured, **({"severity": "high"} if grave and cause.harm != "assumed" else {})})
         if {cause.cause} == repaired and (cause.measured_gain_db is None or gain > cause.measured_gain_db)
         else cause
         for cause in causes

@@ -147,7 +147,8 @@ class Loss:
             return None
         trial = outcome.shown
         regains = trial is not None and trial.metric is not None and trial.metric.low > 0
-        if self.is_proven or regains:
+        # Of a loss that does not matter a part is regained.
+        if self.is_proven or (regains and not self.is_excluded):
             return "none" if outcome.is_negligible else "proven"
         most = max(gain, outcome.recoverable_db or 0.0)
         return "assumed" if most >= self.base.threshold("assumed_harm_gain_db") else "none"
