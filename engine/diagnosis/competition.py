@@ -174,7 +174,7 @@ class Competition:
     def _absorb(
         self, ranked: Sequence[Contender], repair: Callable[[Change, Prediction | None], CaseFacts]
     ) -> dict[str, list[Finding]]:
-        """Findings that vanish under the repair of a cause that ranks before, or have the same repair, by that cause."""
+        """Findings that vanish under the repair of a cause that ranks before, or share it, by that cause."""
         absorbed: set[tuple[str, str]] = set()
         absorbs: dict[str, list[Finding]] = {}
         for place, own in enumerate(ranked):
