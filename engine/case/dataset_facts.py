@@ -8,10 +8,22 @@ from quantmedic.engine.case.fact_base import Facts, Role, fact
 class RelationFacts(Facts):
     """The representative inputs against the validation inputs: representative ≈ slope · validation + offset."""
 
-    method: Literal["lattice", "quantiles"] | None = fact(
+    method: Literal["lattice", "quantiles", "channels"] | None = fact(
         "lattice: both inputs lie on an evenly spaced grid (8-bit images), compared exactly; quantiles: fit of 99 "
-        "quantiles of the two distributions"
+        "quantiles of the two distributions; channels: a line for each colour, through extremes. Channels that are in "
+        "another order are turned first"
     )
+    reordered: bool | None = fact(
+        "the channels of the representative images are in another order than those of the validation images: "
+        "flipped_pixel_ratio is above 3, or flipped_distance_ratio above 2 and flipped_feature_ratio above 1.2"
+    )
+    order: tuple[int, ...] | None = fact("the order that fits best: where the channel is stored that belongs there")
+    undoing_slopes: tuple[float, ...] | None = fact(
+        "of what maps the representative inputs, in that order, to the validation inputs: factor of each channel, or "
+        "one for all",
+        "ratio",
+    )
+    undoing_offsets: tuple[float, ...] | None = fact("of the same: offset of each channel, or one for all", "value")
     slope: float | None = fact("slope of the channel that deviates most from 1", "ratio")
     slope_low: float | None = fact("lower end of the slope's 95 % interval (bootstrap over buckets)", "ratio")
     slope_high: float | None = fact("upper end of the slope's 95 % interval", "ratio")
@@ -37,7 +49,11 @@ class RelationFacts(Facts):
         "the preprocessing of both sets as read off their lattices, with x for a pixel of 0 … 255; None where a set "
         "does not reach from 0 to 255"
     )
-    certainty: float | None = fact("1 for a lattice, else R² of the quantile fit", "ratio")
+    certainty: float | None = fact(
+        "1 for a lattice, R² of the quantile fit, and for channels 1 - squared distance of means and log deviations "
+        "from the lines",
+        "ratio",
+    )
     flipped_distance_ratio: float | None = fact(
         "distance of the channel means and deviations to the validation set's as stored / with the channels reversed; "
         "> 1: reversed fits better",
@@ -48,7 +64,8 @@ class RelationFacts(Facts):
     )
     flipped_pixel_ratio: float | None = fact(
         "flipped_distance_ratio in pixels, (value - lowest lattice point) / lattice step, where both sets lie on one "
-        "lattice per channel; with the channels in that order which fits best, reversed or any other",
+        "lattice per channel, else in shares of each channel's range; with the channels in that order which fits best, "
+        "reversed or any other",
         "ratio",
     )
     flipped_fit_ratio: float | None = fact("the larger of flipped_distance_ratio and flipped_pixel_ratio", "ratio")

@@ -1,9 +1,12 @@
-"""A mistake in the representative inputs that can be undone: what is done to them, for trials and as Python text."""
+"""Mistakes in the representative inputs that can be undone: what is done to them, for trials and as Python text.
+
+Each step has a witness of its own in the data: another order of the channels fits their statistics, a line leads from
+one set's values to the other's. They are carried out in the order in which lines can be fitted: channels first.
+"""
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,10 +24,11 @@ Lines = tuple[tuple[float, float], ...]
 BLANK = 5e-3
 #: Where the samples that are not blank vary less than this share of the validation samples, they are no better.
 VARIED = 0.5
-#: The cause that leaves out samples by their size.
-STRAYS = "stray-samples"
-#: Steps of two grids that differ by less than this share are those of one grid.
-SAME_GRID = 1e-3
+#: Causes that leave out samples, and those of which each is undone together with the others.
+STRAYS, BLANKS = "stray-samples", "blank-samples"
+MENDED = ("preprocessing-mismatch", "channel-order-mismatch")
+#: Channels the other way round.
+REVERSED = (2, 1, 0)
 
 _CHANGE = '''\
 def repaired(feeds):
@@ -57,10 +61,10 @@ class InputRepair:
     """What is done to the first input of the network; all other inputs stay.
 
     Attributes:
-        kind: Values mapped to those of the application, channels turned round, or samples left out.
         name: The input, by its name in the float model.
         axis: Axis of its channels; None where it has none.
-        lines: Factor and offset of each channel, or one pair for all of them; of turned channels where they stand then.
+        order: For each channel the place where it is stored; empty where all are in their places.
+        lines: Factor and offset of each channel, or one pair for all of them, once they are in order.
         least: Standard deviation that a sample has to have.
         most: Root mean square that it may have.
         left_out: The samples that have more, in words.
@@ -68,9 +72,9 @@ class InputRepair:
         right: Those of the validation inputs.
     """
 
-    kind: Literal["map", "turn", "drop"]
     name: str
     axis: int | None = None
+    order: tuple[int, ...] = ()
     lines: Lines = ()
     least: float = 0.0
     most: float = math.inf
@@ -81,29 +85,34 @@ class InputRepair:
     @property
     def words(self) -> str:
         """What is done, as text."""
-        if self.kind == "turn":
-            return "representative inputs with their channels reversed"
-        if self.kind == "drop":
+        if not self._steps:
             return f"representative inputs without {self.left_out}"
-        mapped = ", ".join(dict.fromkeys(f"{slope:.4g}·x {offset:+.4g}" for slope, offset in self.lines))
-        return f"representative inputs mapped to {mapped}"
+        lines = ", ".join(dict.fromkeys(f"{slope:.4g}·x {offset:+.4g}" for slope, offset in self.lines))
+        turned = f"with their channels {self._order_in_words}" if self.order else ""
+        return f"representative inputs {' and '.join(filter(None, [turned, lines and f'mapped to {lines}']))}"
+
+    @property
+    def _order_in_words(self) -> str:
+        return "reversed" if self.order == REVERSED else f"in the order {', '.join(map(str, self.order))}"
+
+    @property
+    def _steps(self) -> list[str]:
+        """What is done to the values, in words."""
+        turned = [f"its channels are {self._order_in_words.replace('in the', 'put in the')}"] if self.order else []
+        return [*turned, *(["its values are mapped"] if self.lines else [])]
 
     def find_kept(self, x: Array) -> NDArray[np.intp]:
         """Samples that stay, along the first axis."""
-        if self.kind != "drop":
-            return np.arange(len(x))
         rows = x.reshape(len(x), -1).astype(np.float64)
         if self.most < math.inf:
             return np.flatnonzero(np.sqrt((rows**2).mean(axis=1)) <= self.most)
         return np.flatnonzero(rows.std(axis=1) >= self.least)
 
     def change(self, x: Array) -> Array:
-        """Samples that have the mistake, without it."""
-        if self.kind == "drop":
-            return x
-        if self.kind == "turn":
+        """Samples that have the mistakes, without them."""
+        if self.order:
             assert self.axis is not None
-            x = np.ascontiguousarray(np.flip(x, self.axis))
+            x = np.take(x, self.order, self.axis)
         if not self.lines:
             return x
         slopes, offsets = (np.array(column, np.float32) for column in zip(*self.lines, strict=True))
@@ -115,9 +124,9 @@ class InputRepair:
     def code(self) -> Code:
         """Python function ``repaired`` of a list of feeds, which hold arrays by the names of inputs."""
         name = quote(self.name)
-        if self.kind == "drop":
+        if not self._steps:
             return Code(_DROP.format(name=name, words=self._drop_in_words(name), kept=self._kept_in_words()))
-        words, change = self._change_in_words()
+        words, change = ", and ".join(self._steps), self._change_in_words()
         rows = "x.reshape(-1, 1)"
         if self.axis is not None:
             rows = f"np.moveaxis(x, {self.axis}, -1).reshape(-1, {len(self.right[0])})"
@@ -135,23 +144,22 @@ class InputRepair:
             return f"np.sqrt(({rows}.astype(np.float64) ** 2).mean(axis=1)) <= {_number(self.most)}"
         return f"{rows}.astype(np.float64).std(axis=1) >= {_number(self.least)}"
 
-    def _change_in_words(self) -> tuple[str, str]:
-        turned = self.kind == "turn"
-        words = "its channels are reversed" if turned else "its values are mapped"
-        x = f"np.flip(x, {self.axis})" if turned else "x"
+    def _change_in_words(self) -> str:
+        x = f"np.take(x, {list(self.order)}, {self.axis})" if self.order else "x"
         if not self.lines:
-            return words, f"np.ascontiguousarray({x})"
+            return x
         slopes, offsets = zip(*self.lines, strict=True)
         x = f"{x}.astype(np.float32)"
         if len(self.lines) == 1 or self.axis is None:
-            change = f"({x} * np.float32({_number(slopes[0])}) + np.float32({_number(offsets[0])})).astype(x.dtype)"
-            return words, change
+            return f"({x} * np.float32({_number(slopes[0])}) + np.float32({_number(offsets[0])})).astype(x.dtype)"
         moved = f"np.moveaxis({x}, {self.axis}, -1) * np.float32({_numbers(slopes)}) + np.float32({_numbers(offsets)})"
-        return words, f"np.ascontiguousarray(np.moveaxis({moved}, -1, {self.axis}), x.dtype)"
+        return f"np.ascontiguousarray(np.moveaxis({moved}, -1, {self.axis}), x.dtype)"
 
 
 def input_repair(cause: str, sets: Mapping[Role | None, DatasetFacts]) -> InputRepair | None:
-    """What undoes the mistake that is a cause; None where the facts of the two data sets do not show it.
+    """What undoes the mistake that is a cause, with all that has to be undone along with it.
+
+    None where the facts of the two data sets do not show it.
 
     Args:
         cause: Name of the cause.
@@ -164,60 +172,23 @@ def input_repair(cause: str, sets: Mapping[Role | None, DatasetFacts]) -> InputR
         return _drop_strays(mine, mine.input)
     if other is None or not mine.mean or not mine.std or not other.mean or not other.std:
         return None
-    made = InputRepair("map", mine.input, wrong=(mine.mean, mine.std), right=(other.mean, other.std))
-    match cause:
-        case "preprocessing-mismatch":
-            lines = _lines_to_validation(mine, other)
-            return replace(made, axis=mine.channel_axis, lines=lines) if lines else None
-        case "channel-order-mismatch" if mine.channel_axis is not None:
-            # Pixels change places, not values: what each channel was scaled and shifted by stays where it is.
-            return replace(made, kind="turn", axis=mine.channel_axis, lines=_lines_of_places(mine, other))
-        case "blank-samples" if mine.kept_deviation_ratio is not None and mine.kept_deviation_ratio >= VARIED:
-            least = BLANK * float(np.sqrt(np.mean(np.square(other.std))))
-            return InputRepair("drop", mine.input, least=least)
-    return None
-
-
-def _lines_to_validation(mine: DatasetFacts, other: DatasetFacts) -> Lines:
-    """The linear map from one set's values to the other's: per channel on lattices, else one for all channels."""
-    relation, grids = mine.relation, (_grid_of(mine), _grid_of(other))
-    if relation.method == "lattice" and grids[0] and grids[1]:
-        return _lines_between(*grids)
-    if relation.slope is None or relation.offset is None:
-        return ()
-    return ((1.0 / relation.slope, -relation.offset / relation.slope),)
-
-
-def _lines_of_places(mine: DatasetFacts, other: DatasetFacts) -> Lines:
-    """Maps of turned channels onto the grids of the places that they came to; none where all have one grid."""
-    if not mine.lattice_step or not mine.lattice_low or not other.lattice_step or not other.lattice_low:
-        return ()
-    if not np.allclose(mine.lattice_step, other.lattice_step, rtol=SAME_GRID):
-        return ()
-    lows = np.minimum(mine.lattice_low, other.lattice_low).tolist()
-    grid = tuple(zip(mine.lattice_step, lows, strict=True))
-    lines = _lines_between(grid[::-1], grid)
-    return () if np.allclose(lines, (1.0, 0.0), atol=SAME_GRID) else lines
-
-
-def _grid_of(data: DatasetFacts) -> Lines:
-    """Step and lowest value of each channel; none where they are not known."""
-    if data.lattice_step is None or data.lattice_low is None:
-        return ()
-    return tuple(zip(data.lattice_step, data.lattice_low, strict=True))
-
-
-def _lines_between(own: Lines, others: Lines) -> Lines:
-    """What maps each channel's grid to another one."""
-    columns = zip(own, others, strict=True)
-    return tuple((step / mine, low - mine_low * step / mine) for (mine, mine_low), (step, low) in columns)
+    if cause == BLANKS and mine.kept_deviation_ratio is not None and mine.kept_deviation_ratio >= VARIED:
+        return InputRepair(mine.input, least=BLANK * float(np.sqrt(np.mean(np.square(other.std)))))
+    if cause not in MENDED:
+        return None
+    relation, axis = mine.relation, mine.channel_axis
+    order = relation.order if relation.reordered and axis is not None else None
+    lines = zip(relation.undoing_slopes or (), relation.undoing_offsets or (), strict=True)
+    moments = (mine.mean, mine.std), (other.mean, other.std)
+    found = InputRepair(mine.input, axis, order or (), tuple(lines), wrong=moments[0], right=moments[1])
+    return found if found.order or found.lines else None
 
 
 def _drop_strays(mine: DatasetFacts, name: str) -> InputRepair | None:
     """What is too large by far is left out; which samples these are does not depend on their order."""
     if not mine.stray_samples or mine.stray_limit is None:
         return None
-    return InputRepair("drop", name, most=mine.stray_limit, left_out=words_of(mine.stray_samples))
+    return InputRepair(name, most=mine.stray_limit, left_out=words_of(mine.stray_samples))
 
 
 def _number(value: float) -> str:

@@ -23,7 +23,13 @@ from quantmedic.engine.formulas.columns import ratio
 from quantmedic.engine.formulas.domain import domain_facts, with_nearest_set
 from quantmedic.engine.formulas.first_input import channel_moments, feature_covariance, lattices_of, trace_of
 from quantmedic.engine.formulas.images import image_facts
-from quantmedic.engine.formulas.input_relation import KNOWN_RANGE, feature_excursion, input_range_facts, relation_facts
+from quantmedic.engine.formulas.input_relation import (
+    CERTAIN,
+    KNOWN_RANGE,
+    feature_excursion,
+    input_range_facts,
+    relation_facts,
+)
 from quantmedic.engine.formulas.methods import RangeEnd, miss_of_ranges
 from quantmedic.engine.formulas.noise_sources import misfit_share
 from quantmedic.engine.formulas.stored_bins import bins_of_view
@@ -32,8 +38,6 @@ from quantmedic.engine.special_functions import entropy
 
 #: Samples whose deviation is under this share of the set's are blank.
 BLANK = 5e-3
-#: R² from which a line through quantiles is the relation of two sets.
-CERTAIN = 0.98
 #: A range that ends this close to the largest magnitude was set by it.
 EXACT = 0.01
 #: A range that ends this far from the largest magnitude was not set by it.

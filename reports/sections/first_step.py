@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain, takewhile
 from typing import Annotated
 
+from quantmedic.engine.case.proof import TrialRecord
 from quantmedic.engine.contract.advised_remedies import Advice, Prescription, Proof, Step
 from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.diagnosis import Diagnosis
@@ -32,7 +33,7 @@ OPEN_LABEL = "still to be gained"
 SLIGHT_DB = 0.5
 #: One that reaches so far down says nothing: half of the samples, say, without any noise.
 WILD_DB = -20.0
-#: A prescription that was run and recovers less than this share of the noise does not heal.
+#: A prescription that was run and recovers less than this share of the noise, or of the metric, does not heal.
 HALF = 0.5
 NOT_ENOUGH = "the most that was found, and it does not heal"
 
@@ -274,8 +275,16 @@ def _executed_step(diagnosis: Diagnosis, causes: tuple[CauseCard, ...]) -> First
         visible(requantized_text(given.steps) if again and not code else changes, 600),
         gain,
         code,
-        _first_label(diagnosis) if trial.share is None or trial.share >= HALF else NOT_ENOUGH,
+        _first_label(diagnosis) if _heals(trial) else NOT_ENOUGH,
     )
+
+
+def _heals(trial: TrialRecord) -> bool:
+    """It recovers half of the loss of the task metric where that is proven, else half of the noise."""
+    metric = trial.metric
+    if metric is not None and metric.low > 0 and metric.gain >= HALF * metric.lost:
+        return True
+    return trial.share is None or trial.share >= HALF
 
 
 def _beside_drop(gain: Gain, recovered: float, lost: float, metric: str | None) -> Gain:

@@ -92,6 +92,11 @@ def colour_network(folder: Path) -> Path:
     return path
 
 
+def between(x: Array) -> Array:
+    """Moved by a fraction of a pixel: the values leave their grid."""
+    return np.asarray(0.7 * x + 0.3 * np.roll(x, 1, axis=3), np.float32)
+
+
 def blurred(x: Array, size: int) -> Array:
     padded = np.pad(x, ((0, 0), (0, 0), (size // 2,) * 2, (size // 2,) * 2), mode="edge")
     return np.asarray(np.lib.stride_tricks.sliding_window_view(padded, (size, size), axis=(2, 3)).mean(axis=(4, 5)))
@@ -228,6 +233,30 @@ def test_fault_of_colour_images_is_told_from_the_others(fault: str, tmp_path: Pa
     model, validation = colour_network(tmp_path), normalized(coloured("validation"))
     found = diagnosed(tmp_path, model, calibration, validation, options)
     check_is_told(found, expected, WITHSTOOD.get(fault, "degraded"))
+
+
+@pytest.mark.parametrize("is_resized", [False, True])
+def test_turned_channels_that_were_not_normalized_are_repaired_by_the_printed_text(
+    is_resized: bool, tmp_path: Path
+) -> None:
+    """Blue first, divided by 255 and no more: channels are turned first, and then mapped, on grids and off them."""
+    mine, other = (
+        between(coloured(role)) if is_resized else coloured(role) for role in ("representative", "validation")
+    )
+    wrong, right = np.ascontiguousarray(mine[:, ::-1] / np.float32(255)), normalized(mine)
+    found = diagnosed(tmp_path, colour_network(tmp_path), wrong, normalized(other), MIN_MAX)
+    assert weighty(found)[:2] == ["preprocessing-mismatch", "channel-order-mismatch"]
+    given = found.prescription
+    assert given is not None
+    text = next(each.code for each in given.configurations if each.language == "python")
+    assert text.count("def repaired(") == 1
+    names: dict[str, Any] = {"np": np}
+    exec(compile(text[text.index("def repaired(") : text.index("# To mend")], "repair", "exec"), names)
+    (mended,) = names["repaired"]([{"image": wrong}])
+    assert np.abs(mended["image"] - right).max() < 0.05 * np.ptp(right)
+    assert names["repaired"]([mended])[0]["image"] is mended["image"], "what is right stays"
+    healthy = diagnosed(tmp_path, colour_network(tmp_path), right, normalized(other), MIN_MAX)
+    assert weighty(healthy) == [] and not healthy.datasets[0].relation.reordered
 
 
 @pytest.mark.nightly

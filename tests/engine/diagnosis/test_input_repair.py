@@ -6,12 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.engine.case.facts import DatasetFacts, RelationFacts
-from quantmedic.engine.diagnosis.input_repair import InputRepair, input_repair
+from quantmedic.engine.diagnosis.input_repair import InputRepair, Lines, input_repair
 
 Array = NDArray[Any]
 RIGHT = np.random.default_rng(0).normal((0.0, 1.0, 4.0), (1.0, 2.0, 3.0), (64, 8, 8, 3)).astype(np.float32)
 RIGHT = np.ascontiguousarray(RIGHT.transpose(0, 3, 1, 2))
-STEP, MEAN = (np.array(v, np.float32).reshape(1, 3, 1, 1) for v in ((1.0, 2.0, 0.5), (0.3, -1.0, 2.0)))
 LINES = ((2.0, 0.1), (0.3, -0.2), (7.0, 1 / 3))
 
 
@@ -23,33 +22,11 @@ def moments(x: Array) -> tuple[tuple[float, ...], tuple[float, ...]]:
     return tuple(x.mean(axis=(0, 2, 3)).tolist()), tuple(x.std(axis=(0, 2, 3)).tolist())
 
 
-def wrong_inputs(kind: str) -> Array:
-    """The right inputs with a mistake."""
-    if kind == "turn":
-        return np.ascontiguousarray(RIGHT[:, ::-1])
-    if kind == "turned pixels":
-        return np.ascontiguousarray((RIGHT[:, ::-1] - MEAN[:, ::-1]) / STEP[:, ::-1] * STEP + MEAN)
-    if kind == "one line":
-        return (RIGHT - np.float32(0.5)) / np.float32(3)
-    slopes, offsets = (np.array(v, np.float32).reshape(-1, 1, 1) for v in zip(*LINES, strict=True))
-    return np.asarray((RIGHT - offsets) / slopes, np.float32)
-
-
-def repair_of(kind: str) -> InputRepair:
-    known = {"name": "image", "axis": 1, "wrong": moments(wrong_inputs(kind)), "right": moments(RIGHT)}
-    if kind.startswith("turn"):
-        step, low = tuple(STEP.ravel().tolist()), tuple(MEAN.ravel().tolist())
-        grids = {"lattice_step": step, "lattice_low": low} if kind == "turned pixels" else {}
-        mine = facts(role="representative", **grids).model_copy(update=_as_facts(known["wrong"]))
-        other = facts(role="validation", **grids).model_copy(update=_as_facts(known["right"]))
-        found = input_repair("channel-order-mismatch", {"representative": mine, "validation": other})
-        assert found is not None
-        return found
-    return InputRepair("map", lines=((3.0, 0.5),) if kind == "one line" else LINES, **known)
-
-
-def _as_facts(known: tuple[tuple[float, ...], tuple[float, ...]]) -> dict[str, tuple[float, ...]]:
-    return {"mean": known[0], "std": known[1]}
+def wrong_inputs(order: tuple[int, ...], lines: Lines) -> Array:
+    """The right inputs with mistakes."""
+    slopes, offsets = (np.array(v, np.float32).reshape(-1, 1, 1) for v in zip(*(lines or ((1.0, 0.0),)), strict=True))
+    x = (RIGHT - offsets) / slopes
+    return np.ascontiguousarray(x[:, np.argsort(order)] if order else x, np.float32)
 
 
 def run_text(repair: InputRepair, feeds: list[dict[str, Array]]) -> list[dict[str, Array]]:
@@ -66,9 +43,10 @@ def feeds_of(x: Array) -> list[dict[str, Array]]:
 
 
 def test_the_text_does_exactly_what_the_trial_does() -> None:
-    for kind in ("turn", "turned pixels", "one line", "line per channel"):
-        repair, wrong = repair_of(kind), wrong_inputs(kind)
-        assert np.allclose(repair.change(wrong), RIGHT, atol=1e-5), kind
+    for order, lines in [((2, 1, 0), ()), ((), ((3.0, 0.5),)), ((), LINES), ((2, 1, 0), LINES), ((1, 2, 0), LINES)]:
+        wrong = wrong_inputs(order, lines)
+        repair = InputRepair("image", 1, order, lines, wrong=moments(wrong), right=moments(RIGHT))
+        assert np.allclose(repair.change(wrong), RIGHT, atol=1e-5), (order, lines)
         for feed, given in zip(run_text(repair, feeds_of(wrong)), feeds_of(wrong), strict=True):
             np.testing.assert_array_equal(feed["image"], repair.change(given["image"]), strict=True)
             np.testing.assert_array_equal(feed["length"], given["length"])
@@ -78,7 +56,7 @@ def test_the_text_does_exactly_what_the_trial_does() -> None:
 
 
 def test_blank_samples_are_left_out_with_all_that_belongs_to_them() -> None:
-    repair, x = InputRepair("drop", "image", least=0.5), RIGHT.copy()
+    repair, x = InputRepair("image", least=0.5), RIGHT.copy()
     x[:30] = x[40] = 7.0
     found = run_text(repair, feeds_of(x))
     assert [len(feed["image"]) for feed in found] == [29, 4], "a batch of blanks vanishes"
@@ -100,19 +78,23 @@ def test_strays_are_left_out_by_their_size_with_or_without_a_validation_set() ->
     assert input_repair("stray-samples", {"representative": none}) is None
 
 
-def test_the_repair_follows_from_the_facts_of_both_sets() -> None:
-    quantiles = RelationFacts(method="quantiles", slope=0.5, offset=1.0)
-    lattice = RelationFacts(method="lattice", slope=0.5, offset=1.0)
-    mine = facts(role="representative", lattice_step=(1.0, 1.0, 2.0), lattice_low=(0.0, 0.0, -4.0), relation=lattice)
-    other = facts(role="validation", lattice_step=(0.5, 0.1, 1.0), lattice_low=(-1.0, -2.0, 3.0))
-    found = input_repair("preprocessing-mismatch", {"representative": mine, "validation": other})
-    assert found is not None and found.lines == ((0.5, -1.0), (0.1, -2.0), (0.5, 5.0))
-    sets = {"representative": mine.model_copy(update={"relation": quantiles}), "validation": other}
+def test_either_cause_is_undone_with_the_other() -> None:
+    both = RelationFacts(
+        reordered=True, order=(2, 1, 0), undoing_slopes=(0.5, 2.0, 1.0), undoing_offsets=(0.0, 1.0, 2.0)
+    )
+    other = facts(role="validation")
+    for cause in ("preprocessing-mismatch", "channel-order-mismatch"):
+        found = input_repair(
+            cause, {"representative": facts(role="representative", relation=both), "validation": other}
+        )
+        assert found is not None and (found.order, found.lines) == ((2, 1, 0), ((0.5, 0.0), (2.0, 1.0), (1.0, 2.0)))
+        assert (
+            found.words == "representative inputs with their channels reversed and mapped to 0.5·x +0, 2·x +1, 1·x +2"
+        )
+    one = RelationFacts(reordered=False, order=(2, 1, 0), undoing_slopes=(2.0,), undoing_offsets=(-2.0,))
+    sets = {"representative": facts(role="representative", relation=one), "validation": other}
     found = input_repair("preprocessing-mismatch", sets)
-    assert found is not None and found.lines == ((2.0, -2.0),)
-    assert found.words == "representative inputs mapped to 2·x -2"
-    turned = input_repair("channel-order-mismatch", sets)
-    assert turned is not None and (turned.kind, turned.axis) == ("turn", 1)
+    assert found is not None and found.words == "representative inputs mapped to 2·x -2"
 
 
 def test_where_nothing_undoes_the_mistake_there_is_no_repair() -> None:

@@ -39,7 +39,7 @@ FIELDS = {
     "ranges": {"a_out": (-1.0, 2.0)},
     "weight_axes": {"a.weight": (0,)},
     "channel_axes": {"a.weight": (0,)},
-    "repair": InputRepair("turn", "image", 1).code(),
+    "repair": InputRepair("image", 1, (2, 1, 0)).code(),
     "pixel_mean": "123.675 116.28 103.53",
     "pixel_scale": "0.0171 0.0175 0.0174",
     "pixel_kept": "mean 123.675 116.28 103.53, factor 0.0171 0.0175 0.0174",
