@@ -70,6 +70,9 @@ def _head_blocks(context: ReportContext) -> Iterator[Block]:
         yield Paragraph(" ".join(language.brief))
     reading = f"{capital(context.reading_text)}." if context.reading_text else ""
     yield Paragraph(" ".join(filter(None, [context.verdict_text, context.strength_text, context.drop_text, reading])))
+    if context.warnings:
+        yield Paragraph("Mind before you trust the numbers:")
+        yield Bullets(context.warnings)
     if context.path:
         yield Paragraph(f"Where the noise comes from: {context.path}.")
     if first is not None:
@@ -80,9 +83,6 @@ def _head_blocks(context: ReportContext) -> Iterator[Block]:
         if first.text:
             yield Code(first.text)
     yield Paragraph(" · ".join(context.counts))
-    if context.warnings:
-        yield Paragraph("Mind before you trust the numbers:")
-        yield Bullets(context.warnings)
 
 
 def _cause_blocks(context: ReportContext) -> Iterator[Block]:

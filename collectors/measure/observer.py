@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch
+from quantmedic.collectors.measure.given_outputs import hash_of_sample
 from quantmedic.collectors.measure.lanes import Lane
 from quantmedic.collectors.measure.models import Models, View, flip_channels
 from quantmedic.collectors.measure.options import Options
@@ -140,6 +141,8 @@ class Observer:
         name = plan.image[0] if plan.image is not None else next(iter(batch.inputs))
         x = batch.inputs[name]
         rows = sample_rows(x, batch.labels)
+        if len(batch.inputs) > 1:  # masks and lengths are often the same where samples differ
+            rows["hash"] = [hash_of_sample(batch, sample) for sample in range(batch.samples)]
         reading = self._view.read_tensors(batch).with_rows()
         steps = self._steps.run_operators(batch, reading.codes) if self._steps is not None else {}
         flipped = self._flipped_features(batch) if flip else None

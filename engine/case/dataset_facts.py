@@ -261,6 +261,10 @@ class DatasetFacts(Facts):
         "of it",
         "share",
     )
+    representative_range_share: float | None = fact(
+        "of the validation set: exact_range_share of the representative set", "share"
+    )
+    labels_elsewhere: bool | None = fact("of the validation set: labels were given with the representative set alone")
     range_reach: float | None = fact(
         "median over quantized activations of: end of the quantizer's range on the side of this set's largest "
         "magnitude / that magnitude; 1 where these samples gave the ranges by min-max, below where it clips on purpose",

@@ -20,7 +20,7 @@ from quantmedic.engine.case.histogram import Bins
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.case.statistics import SampleTable, SetStatistics
 from quantmedic.engine.formulas.columns import ratio
-from quantmedic.engine.formulas.domain import domain_facts, with_nearest_set
+from quantmedic.engine.formulas.domain import domain_facts, with_other_set
 from quantmedic.engine.formulas.first_input import channel_moments, feature_covariance, lattices_of, trace_of
 from quantmedic.engine.formulas.images import image_facts
 from quantmedic.engine.formulas.input_relation import (
@@ -58,7 +58,7 @@ def dataset_facts(case: Case, tensors: tuple[TensorFacts, ...]) -> tuple[Dataset
         if role in clipped:
             of_both = {**shared, "clipped_share": clipped[role]}
             views[place] = _facts_of_set(case, role, tensors, strays, of_both)
-    return with_nearest_set(views)
+    return with_other_set(views)
 
 
 def _facts_of_set(

@@ -68,14 +68,29 @@ def clipped_ratio(clipped: Mapping[Role, float | None]) -> float | None:
     return None if mine is None else ratio(other, max(mine, _FLOOR))
 
 
-def with_nearest_set(views: Sequence[DatasetFacts]) -> tuple[DatasetFacts, ...]:
-    """Each given set with the best fit of any of them: a range that one of them fills was made for such data."""
+def with_other_set(views: Sequence[DatasetFacts]) -> tuple[DatasetFacts, ...]:
+    """Each given set with what the other one says of it.
+
+    A range that one of them fills was made for such data. What gave the ranges calibrates, as what has no labels.
+    """
     fields = {"nearest_range_ratio": "input_range_ratio", "nearest_unused_side": "input_unused_side"}
-    nearest = {
+    nearest: dict[str, object] = {
         name: min((value for view in views if (value := getattr(view, field)) is not None), default=None)
         for name, field in fields.items()
     }
-    return tuple(view.model_copy(update=nearest) if view.samples is not None else view for view in views)
+    given = {view.role: view for view in views if view.samples is not None}
+    mine, other = given.get("representative"), given.get("validation")
+    of_role: dict[Role | None, dict[str, object]] = {}
+    if mine is not None and other is not None:
+        labels = bool(mine.labelled and not other.labelled)
+        of_role["validation"] = {
+            "representative_range_share": mine.exact_range_share,
+            "labels_elsewhere": labels,
+        }
+    return tuple(
+        view.model_copy(update={**nearest, **of_role.get(view.role, {})}) if view.role in given else view
+        for view in views
+    )
 
 
 def _clipped_reading(mine: float | None, other: float | None) -> str | None:

@@ -276,7 +276,8 @@ def _with_data_options(case: Case, options: DataOptions) -> Case:
     run["metric_by_default"] = case.record.metric is not None and options.metric is None
     case = case.with_record(run=run)
     if shared := _calibrating_samples(case):
-        case = with_notice(case, CALIBRATING.format(shared, case.record.datasets["validation"].seen))
+        said = CALIBRATING.format(shared, case.record.datasets["validation"].seen)
+        case = case.with_record(notices=(said, *(own for own in case.record.notices if own != said)))
     is_said = any(notice.startswith(UNUSED_BOXES) for notice in case.record.notices)
     if case.record.metric is None and not is_said and any(own.labelled for own in case.record.datasets.values()):
         return with_notice(case, UNUSED_LABELS)
@@ -284,7 +285,7 @@ def _with_data_options(case: Case, options: DataOptions) -> Case:
 
 
 def _calibrating_samples(case: Case) -> int:
-    """How many samples of the validation set are in the representative one, too, by content."""
+    """How many samples of the validation set are in the representative one, too, by the content of all inputs."""
     sets = [case.statistics.get(role) for role in ROLES]
     if None in sets:
         return 0

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain, takewhile
 from typing import Annotated
 
+from quantmedic.engine.case.facts import ROLES
 from quantmedic.engine.case.proof import TrialRecord
 from quantmedic.engine.contract.advised_remedies import Advice, Prescription, Proof, Step
 from quantmedic.engine.contract.causes import CauseReport
@@ -20,6 +21,8 @@ from quantmedic.reports.sections.proof import gain_text, signed_gain, trial_gain
 from quantmedic.reports.text import capital, first_few, loss_word, metric_change, name, number, visible
 
 DO_FIRST = "do this first"
+#: How the ids of the rules begin that judge whether the comparison is sound.
+CHECKS = "S"
 #: Lines of a change that stand with the step; a longer one stands with its cause.
 LINES_SET = 2
 #: Of a change that stands with the step, all lines together.
@@ -141,6 +144,8 @@ def _choose_step(diagnosis: Diagnosis, causes: tuple[CauseCard, ...], advice: Se
     if diagnosis.verdict == "healthy":
         return _executed_step(diagnosis, causes)
     label = _first_label(diagnosis)
+    if (doubted := _doubted_card(diagnosis, causes)) is not None:
+        return _card_step(diagnosis, doubted, label)
     if (executed := _executed_step(diagnosis, causes)) is not None:
         return executed
     if diagnosis.proof is not None and diagnosis.proof.chain and not diagnosis.proof.chain[0].causes:
@@ -151,13 +156,7 @@ def _choose_step(diagnosis: Diagnosis, causes: tuple[CauseCard, ...], advice: Se
     if card is not None and _gains_nothing(diagnosis.causes[card.rank - 1]):
         card = None
     if card is not None and not (advice and _is_left_behind(diagnosis.causes[card.rank - 1])):
-        advised = zip(diagnosis.causes[card.rank - 1].remedies, card.remedies, strict=True)
-        steps = diagnosis.prescription.steps if diagnosis.prescription is not None else ()
-        able = [shown for advice, shown in advised if _may_lead(advice) and not _is_replaced(advice, steps)]
-        remedy = next(iter([*able, *card.remedies]), None)
-        gain = _first_gain(diagnosis, card) if remedy in card.remedies[:1] else _predicted_gain(remedy)
-        title, detail = (remedy.title, remedy.changes) if remedy is not None else (card.name, card.message)
-        return FirstStep(title, detail, gain, card.code, label)
+        return _card_step(diagnosis, card, label)
     if diagnosis.undecided is not None:
         open_ = undecided_text(diagnosis.undecided, diagnosis.metrics)
         more = FirstStep("Measure more labelled samples", open_, None, "", OPEN_LABEL)
@@ -175,6 +174,34 @@ def _choose_step(diagnosis: Diagnosis, causes: tuple[CauseCard, ...], advice: Se
             why = "the causes named were tried without effect" if tried else "none of the causes accounts for the loss"
         return FirstStep(advice[0], f"{why}; this page says where to look first", None, "", label)
     return None
+
+
+def _card_step(diagnosis: Diagnosis, card: CauseCard, label: str) -> FirstStep:
+    """The first remedy of a cause that may lead; else what it is, where it has none."""
+    advised = zip(diagnosis.causes[card.rank - 1].remedies, card.remedies, strict=True)
+    steps = diagnosis.prescription.steps if diagnosis.prescription is not None else ()
+    able = [shown for advice, shown in advised if _may_lead(advice) and not _is_replaced(advice, steps)]
+    remedy = next(iter([*able, *card.remedies]), None)
+    gain = _first_gain(diagnosis, card) if remedy in card.remedies[:1] else _predicted_gain(remedy)
+    title, detail = (remedy.title, remedy.changes) if remedy is not None else (card.name, card.message)
+    return FirstStep(title, detail, gain, card.code, label)
+
+
+def _doubted_card(diagnosis: Diagnosis, causes: tuple[CauseCard, ...]) -> CauseCard | None:
+    """A grave cause by which the given data are broken: until that is mended, what remedies recover says nothing."""
+    doubted = [
+        card
+        for card in causes
+        for cause in [diagnosis.causes[card.rank - 1]]
+        if cause.severity == "high" and not card.struck and _is_of_broken_data(cause)
+    ]
+    return next(iter(doubted), None)
+
+
+def _is_of_broken_data(cause: CauseReport) -> bool:
+    """It makes doubtful what was measured, or is a check of the data themselves."""
+    is_check = all(rule.startswith(CHECKS) for rule in cause.rules) and set(cause.subjects) <= set(ROLES)
+    return cause.doubt is not None or is_check
 
 
 def _paired_step(diagnosis: Diagnosis, causes: tuple[CauseCard, ...]) -> FirstStep | None:

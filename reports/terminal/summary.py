@@ -40,7 +40,7 @@ def summary_lines(
         paint: Colours.
         written: Page of the report, or its folder where no page is among its formats; None: nothing is written.
     """
-    head = [*verdict_lines(context, paint), *_happened_lines(context, diagnosis)]
+    head = [*verdict_lines(context, paint), *_mind_lines(context, 1), *_happened_lines(context, diagnosis)]
     first, path = list(_first_lines(context, diagnosis, paint)), _path_lines(context)
     first = [*path, *first] if context.path_leads else [*first, *path]
     whole = visible(str(written), 600) if written is not None else "-o FOLDER"
@@ -51,6 +51,16 @@ def summary_lines(
     yield from first
     yield from _other_lines(context, paint, max(room, OTHERS_LEAST))
     yield from last
+
+
+def _mind_lines(context: ReportContext, most: int) -> Iterator[str]:
+    """So many of the notices, whole: what they say of the figures has to be known before these."""
+    for text in _warnings(context)[:most]:
+        yield from wrap_line(f"warning: {text}", most=3)
+
+
+def _warnings(context: ReportContext) -> list[str]:
+    return [text for text in context.warnings if text != context.reading_text]
 
 
 def _hold_lines(context: ReportContext, diagnosis: Diagnosis, written: Path | None) -> Iterator[str]:
@@ -177,7 +187,7 @@ def _other_lines(context: ReportContext, paint: Paint, room: int) -> Iterator[st
     """The other causes and the notices, whole where there is room, else one line each, as many as there is room for."""
     above = _shown_card(context)
     others = [card for card in context.causes if card is not above]
-    told = [f"warning: {text}" for text in context.warnings if text != context.reading_text]
+    told = [f"warning: {text}" for text in _warnings(context)[1:]]
     whole = [*chain.from_iterable(_cause_lines(card, paint, most=3) for card in others)]
     whole += chain.from_iterable(wrap_line(text, most=3) for text in told)
     if len(whole) <= room:

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from builders.commands import run_quantmedic
 from builders.contradictions import contradictions
-from builders.mild_patients import CLASSES, options, pair
+from builders.mild_patients import CLASSES, options, pair, samples
+from builders.onnx_models import Net, random, save_pair, static
 from builders.tiers import others_nightly
 
 import quantmedic
@@ -95,6 +96,54 @@ def test_a_gate_does_not_accept_on_such_data_and_other_commands_are_done(
     assert run_quantmedic("diagnose", tmp_path / "report", "-o", tmp_path / "again").returncode == 0
     checked = run_quantmedic("check", tmp_path / "report")
     assert checked.returncode == 3 and "INSUFFICIENT_DATA" in checked.stdout
+
+
+def test_exchanged_sets_leave_it_open_before_any_remedy(models: tuple[Path, Path]) -> None:
+    """By the ranges, which end at the values of what calibrated the model, or by labels that the wrong set has."""
+    given = options(SAMPLES)
+    swapped = {"representative": given["validation"], "validation": given["representative"]}
+    labelled = {"x": given["validation"], "labels": given["labels"]}
+    for sets in (swapped, swapped | {"representative": labelled}):
+        found = quantmedic.diagnose(*models, **sets)
+        assert (found.verdict, found.causes[0].rules) == ("undecided", ("S058",))
+        assert "do this first: Give the samples that calibrated the model" in " ".join(render_console(found).split())
+        assert contradictions(found) == []
+
+
+def broken(given: dict[str, Any], what: str) -> dict[str, Any]:
+    if what == "labels":
+        return given | {"labels": random_labels(CLASSES)}
+    inputs = given[what].copy()
+    inputs[7, 3] = np.nan
+    return given | {what: inputs}
+
+
+@pytest.mark.parametrize(("what", "rule"), [("labels", "S018"), ("validation", "S028"), ("representative", "S004")])
+def test_broken_data_come_before_what_heals_the_network(what: str, rule: str, tmp_path: Path) -> None:
+    """The ranges are far too narrow, and a prescription that was run heals that."""
+    given = options(SAMPLES)
+    found = quantmedic.diagnose(*pair(tmp_path, 0.1), **broken(given, what), prove=True)
+    assert found.prescription is not None and found.prescription.grade == "executed"
+    quantmedic.write_report(found, tmp_path, formats=["markdown"])
+    head = (tmp_path / "report.md").read_text(encoding="utf-8").partition("\n## ")[0]
+    assert f"\nWhy: {rule} " in head, head
+
+
+def test_calibration_samples_that_judge_are_told_before_any_step_by_all_inputs(tmp_path: Path) -> None:
+    """A mask that is the same in all samples does not make them the same."""
+    net = Net()
+    masked = net.add("Mul", net.input("mask", ["n", 1]), net.input("features", ["n", 16]), out="masked")
+    net.output(net.add("MatMul", masked, net.const("w", random(1, 16, 4)), out="scores"), shape=["n", 4])
+    x, ones = samples(5, 64)[0], np.ones((64, 1), np.float32)
+    calibrating = {"mask": ones, "features": x}
+    paths = save_pair(tmp_path, net.model(), static(net.model(), calibrating, tmp_path))
+    for judging, shared in ((x + np.float32(0.25), 0), (np.concatenate([x[:20], x[20:] + 1]), 20), (x, 64)):
+        given = {"representative": calibrating, "validation": {"mask": ones, "features": judging}}
+        found = quantmedic.diagnose(*paths, **given)
+        told = [text for text in found.warnings if "are in the representative set, too" in text]
+        assert [text.split()[0] for text in told] == [str(shared)] * bool(shared)
+        assert not shared or f"warning: {told[0][:60]}" in render_console(found).partition("do this first")[0]
+        assert all(data.unique_share == 1.0 for data in found.datasets)
 
 
 @pytest.mark.parametrize("metric", others_nightly([None, "mae"]))
