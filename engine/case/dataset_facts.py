@@ -13,6 +13,12 @@ class RelationFacts(Facts):
         "quantiles of the two distributions; channels: a line for each colour, through extremes. Channels that are in "
         "another order are turned first"
     )
+    input: str | None = fact(
+        "of several inputs that which was compared: the first, or where that is the same in both sets, the one that "
+        "differs most, by a line that is certain"
+    )
+    input_mean: float | None = fact("of an input besides the first: mean of its validation values", "value")
+    input_std: float | None = fact("of the same: their standard deviation", "value")
     reordered: bool | None = fact(
         "the channels of the representative images are in another order than those of the validation images: "
         "flipped_pixel_ratio is above 3, or flipped_distance_ratio above 2 and flipped_feature_ratio above 1.2"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from quantmedic.engine.case.facts import DatasetFacts, Role
+from quantmedic.engine.case.facts import DatasetFacts, RelationFacts, Role
 from quantmedic.engine.formulas.strays import words_of
 from quantmedic.engine.rules.toolchain_options import Code
 from quantmedic.engine.text import quote
@@ -58,7 +58,7 @@ def repaired(feeds):
 
 @dataclass(frozen=True)
 class InputRepair:
-    """What is done to the first input of the network; all other inputs stay.
+    """What is done to one input of the network, the first in most cases; all other inputs stay.
 
     Attributes:
         name: The input, by its name in the float model.
@@ -177,11 +177,21 @@ def input_repair(cause: str, sets: Mapping[Role | None, DatasetFacts]) -> InputR
     if cause not in MENDED:
         return None
     relation, axis = mine.relation, mine.channel_axis
+    lines = tuple(zip(relation.undoing_slopes or (), relation.undoing_offsets or (), strict=True))
+    if relation.input is not None and relation.input != mine.input:
+        return _map_other_input(relation, relation.input, lines)
     order = relation.order if relation.reordered and axis is not None else None
-    lines = zip(relation.undoing_slopes or (), relation.undoing_offsets or (), strict=True)
     moments = (mine.mean, mine.std), (other.mean, other.std)
-    found = InputRepair(mine.input, axis, order or (), tuple(lines), wrong=moments[0], right=moments[1])
+    found = InputRepair(mine.input, axis, order or (), lines, wrong=moments[0], right=moments[1])
     return found if found.order or found.lines else None
+
+
+def _map_other_input(relation: RelationFacts, name: str, lines: Lines) -> InputRepair | None:
+    """One line for all of an input besides the first."""
+    mean, std, slope, offset = relation.input_mean, relation.input_std, relation.slope, relation.offset
+    if mean is None or std is None or slope is None or offset is None or not lines:
+        return None
+    return InputRepair(name, lines=lines, wrong=((slope * mean + offset,), (slope * std,)), right=((mean,), (std,)))
 
 
 def _drop_strays(mine: DatasetFacts, name: str) -> InputRepair | None:

@@ -293,6 +293,8 @@ def _usual_deviation(case: Case, role: Role, relation: RelationFacts, strays: Ma
 
 def _certain_slope(relation: RelationFacts) -> float:
     """Factor between both sets where it is beyond doubt, else 1."""
+    if relation.input_std is not None:  # of another input than that which tells blank samples
+        return 1.0
     if relation.slope is None or relation.method == "lattice":
         return relation.slope or 1.0
     if relation.certainty is None or relation.slope_low is None or relation.slope_high is None:

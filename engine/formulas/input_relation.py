@@ -67,6 +67,8 @@ _FITS_REORDERED, _FITS_REVERSED, _FEATURES_FIT = 3.0, 2.0, 1.2
 #: R² from which a line through quantiles, or a line for each channel, is the relation of two sets; and from which a
 #: line is near enough to have a name.
 CERTAIN, _NEARLY = 0.98, 0.9
+#: Relations by which one of both sets is prepared wrongly.
+_DIFFERENT = ("scale", "offset", "not-normalized", "normalized-twice", "partly-normalized")
 #: Factor and offset, in deviations, from which a line is not the identity.
 _OFF_SCALE, _SHIFTED = 1.5, 0.5
 #: Steps of two grids that differ by less than this share are those of one grid.
@@ -83,9 +85,52 @@ _REORDER_GAIN = 1e-6
 
 
 def relation_facts(case: Case) -> RelationFacts:
+    """The first input of both sets, or another one that differs for certain where the first does not."""
     mine, other = case.statistics.get("representative"), case.statistics.get("validation")
-    if mine is None or other is None or case.record.input_tensor is None:
+    first = case.record.input_tensor
+    if mine is None or other is None or first is None:
         return RelationFacts()
+    own = _facts_of_first(case, mine, other)
+    inputs = [place for place, tensor in enumerate(case.record.tensors) if tensor.is_input and place != first]
+    if not inputs:
+        return own
+    blamed = [fit for place in inputs if (fit := _fit_of_other(case, mine, other, place))]
+    if own.kind in _DIFFERENT or not blamed:
+        return own.model_copy(update={"input": case.record.tensors[first].float_name})
+    return own.model_copy(update=max(blamed, key=lambda fit: (fit["scale_mismatch"], fit["offset_over_std"])))
+
+
+def _fit_of_other(case: Case, mine: SetStatistics, other: SetStatistics, place: int) -> dict[str, Any]:
+    """The line of an input besides the first, if it is certain and not the identity; else nothing.
+
+    Samples are known by their first input alone, so the interval of the slope follows from their number.
+    """
+    views = mine.tensor(place), other.tensor(place)
+    if not all(int(view.count.sum()) for view in views):
+        return {}
+    of_this = case.with_record(input_tensor=place)
+    deviation = input_std(of_this, other)
+    fit = _quantile_fit(of_this, mine, other, deviation) if deviation else {}
+    width = 2.0 / math.sqrt(max(min(len(mine.samples), len(other.samples)), 1))
+    if not _is_certain(fit):
+        return {}
+    slope, offset = fit["slope"], fit["offset"]
+    is_scaled = abs(math.log(slope)) > max(math.log(_OFF_SCALE), width)
+    if not is_scaled and fit["offset_over_std"] <= _SHIFTED:
+        return {}
+    count = max(int(views[1].count.sum()), 1)
+    return fit | {
+        **_undoing([(1.0 / slope, -offset / slope)]),
+        "input": case.record.tensors[place].float_name,
+        "input_mean": float((views[1].count * views[1].mean).sum()) / count,
+        "input_std": deviation,
+        "kind": _quantile_kind(*views, slope, offset) if is_scaled else "offset",
+        "slope_low": slope * math.exp(-width),
+        "slope_high": slope * math.exp(width),
+    }
+
+
+def _facts_of_first(case: Case, mine: SetStatistics, other: SetStatistics) -> RelationFacts:
     deviation = input_std(case, other)
     pooled = _quantile_fit(case, mine, other, deviation) if deviation else {}
     flips = _flip_facts(case, mine, other, pooled)

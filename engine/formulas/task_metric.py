@@ -92,8 +92,11 @@ def odd_set_reading(metric: MetricFacts, thresholds: Thresholds) -> str:
 
 
 def with_odd_set(view: DatasetFacts, reading: str) -> DatasetFacts:
-    """A set that was held against the other one, with what `odd_set_reading` says of both."""
-    return view.model_copy(update={"odd_set_reading": reading}) if view.relation.kind else view
+    """A set that was held against the other one, with what `odd_set_reading` says of both, and of which input."""
+    if not view.relation.kind:
+        return view
+    where = f" at input {view.relation.input}" if view.relation.input else ""
+    return view.model_copy(update={"odd_set_reading": f"{reading}{where}"})
 
 
 def _finds_few_boxes(metric: MetricFacts) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from builders.onnx_models import Net, own, run
+from builders.onnx_models import Net, own, run, save_pair, static
 from builders.tiers import others_nightly
 from onnx import helper, numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, QuantType, quantize_static
@@ -235,6 +235,14 @@ def test_fault_of_colour_images_is_told_from_the_others(fault: str, tmp_path: Pa
     check_is_told(found, expected, WITHSTOOD.get(fault, "degraded"))
 
 
+def repaired_by(text: str, feeds: list[dict[str, Array]]) -> list[dict[str, Array]]:
+    """What the repair that a prescription prints makes of calibration data."""
+    names: dict[str, Any] = {"np": np}
+    exec(compile(text[text.index("def repaired(") : text.index("# To mend")], "repair", "exec"), names)
+    found: list[dict[str, Array]] = names["repaired"](feeds)
+    return found
+
+
 @pytest.mark.parametrize("is_resized", [False, True])
 def test_turned_channels_that_were_not_normalized_are_repaired_by_the_printed_text(
     is_resized: bool, tmp_path: Path
@@ -250,11 +258,9 @@ def test_turned_channels_that_were_not_normalized_are_repaired_by_the_printed_te
     assert given is not None
     text = next(each.code for each in given.configurations if each.language == "python")
     assert text.count("def repaired(") == 1
-    names: dict[str, Any] = {"np": np}
-    exec(compile(text[text.index("def repaired(") : text.index("# To mend")], "repair", "exec"), names)
-    (mended,) = names["repaired"]([{"image": wrong}])
+    (mended,) = repaired_by(text, [{"image": wrong}])
     assert np.abs(mended["image"] - right).max() < 0.05 * np.ptp(right)
-    assert names["repaired"]([mended])[0]["image"] is mended["image"], "what is right stays"
+    assert repaired_by(text, [mended])[0]["image"] is mended["image"], "what is right stays"
     healthy = diagnosed(tmp_path, colour_network(tmp_path), right, normalized(other), MIN_MAX)
     assert weighty(healthy) == [] and not healthy.datasets[0].relation.reordered
 
@@ -301,6 +307,37 @@ def test_ranges_of_other_data_where_the_input_is_in_float(factor: float, tmp_pat
     assert diagnosis.datasets[0].input_range_ratio is None
     assert weighty(diagnosis)[:1] == ["stale-calibration"]
     assert diagnosis.causes[0].rules == ("D013",)
+
+
+def test_the_input_to_blame_is_named_and_repaired_among_several(tmp_path: Path) -> None:
+    """The second of two inputs is ten times as large in the calibration set: the first stays as it is."""
+    net, rng = Net(), np.random.default_rng(0)
+    signal, state = net.input("signal", ["n", 16]), net.input("state", ["n", 8])
+    joined = net.add("Concat", signal, state, out="joined", axis=1)
+    hidden = net.add(
+        "Relu",
+        net.add("MatMul", joined, net.const("w", rng.normal(size=(24, 32)).astype(np.float32)), out="h"),
+        out="r",
+    )
+    net.output(net.add("MatMul", hidden, net.const("v", rng.normal(size=(32, 4)).astype(np.float32)), out="scores"))
+    right, validation = (
+        {"signal": rng.normal(size=(n, 16)), "state": 1.0 + rng.gamma(2.0, size=(n, 8))} for n in (200, 256)
+    )
+    right, validation = (
+        {name: np.asarray(x, np.float32) for name, x in given.items()} for given in (right, validation)
+    )
+    wrong = right | {"state": right["state"] * np.float32(10)}
+    paths = save_pair(tmp_path, net.model(), static(net.model(), wrong, tmp_path))
+    found = quantmedic.diagnose(*paths, representative=wrong, validation=validation)
+    assert found.causes[0].cause == "preprocessing-mismatch" and "at input state" in found.causes[0].message
+    given = found.prescription
+    assert given is not None
+    (mended,) = repaired_by(next(each.code for each in given.configurations if each.language == "python"), [wrong])
+    np.testing.assert_array_equal(mended["signal"], right["signal"])
+    assert np.abs(mended["state"] - right["state"]).max() < 0.1 * np.ptp(right["state"])
+    paths = save_pair(tmp_path, net.model(), static(net.model(), right, tmp_path))
+    healthy = quantmedic.diagnose(*paths, representative=right, validation=validation)
+    assert weighty(healthy) == [] and healthy.datasets[0].relation.kind in ("same", None)
 
 
 CLIPPING: dict[str, dict[str, Any]] = {
