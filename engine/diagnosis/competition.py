@@ -24,6 +24,8 @@ from quantmedic.engine.rules.rulebase import RuleBase
 
 #: Repairs recover the same where their gains differ by less: the difference of two rounded figures in a report.
 SAME_DB = 1.0
+#: A defect of the data as sure as this is seen in the samples: it stands, although one repair of the data mends others.
+EVIDENT = 0.85
 #: Places with less of the noise are in the order of their facts.
 MATTERS = 0.02
 #: Share of a cause's subjects that a remedy has to be tried on before its failure counts against the cause.
@@ -111,14 +113,13 @@ class Competition:
         ranked = self.rank(suspects)
         absorbs = self._absorb(ranked, repair)
         absorbed = {found.key for own in absorbs.values() for found in own}
-        best_db = max((each.outcome.counted_db for each in ranked), default=0.0)
         causes = []
         for each in ranked:
             left = tuple(found for found in each.suspect.findings if found.key not in absorbed)
             if left:
                 cause = each.cause if left == each.suspect.findings else self._narrow(each, left)
                 causes.append(cause.model_copy(update={"absorbs": _list_explained(absorbs, cause.cause)}))
-            elif not self._is_assumed and self._may_be_the_name(each, best_db):
+            elif not self._is_assumed and self._may_be_the_name(each, ranked):
                 causes.append(_as_remark(each.cause, absorbs))
         findings = {suspect.cause: suspect.findings for suspect in suspects}
         judged = (self.loss.judge(cause, findings[cause.cause], self.outcomes[cause.cause]) for cause in causes)
@@ -195,11 +196,15 @@ class Competition:
             absorbed |= {f.key for f in absorbs[own.cause.cause]}
         return absorbs
 
-    def _may_be_the_name(self, absorbed: Contender, best_db: float) -> bool:
+    def _may_be_the_name(self, absorbed: Contender, ranked: Sequence[Contender]) -> bool:
         """An absorbed cause may as well be the name of the loss.
 
-        Its own change recovers about as much as the best, or it says where most of the noise is.
+        Its change is that of another cause, or recovers about as much as the best; or it says where most of the noise
+        is.
         """
+        if any(own is not absorbed and _is_same_change(own, absorbed) for own in ranked):
+            return True
+        best_db = max(own.outcome.counted_db for own in ranked)
         least_db = max(best_db - PREFERENCE_DB, self.base.threshold("negligible_gain_db"))
         return absorbed.outcome.counted_db >= least_db or (absorbed.carried or 0.0) > self.base.threshold("grave_share")
 
@@ -247,9 +252,10 @@ class Competition:
 
 
 def _is_same_change(own: Contender, other: Contender) -> bool:
-    """One change repairs both: two names for one fault, as far as any trial can tell."""
+    """One change repairs both, and no witness speaks for the other: two names for one fault."""
     first, second = own.outcome.repair, other.outcome.repair
-    return first is not None and second is not None and first.key == second.key
+    is_seen = other.suspect.is_global and other.cause.confidence >= EVIDENT
+    return first is not None and second is not None and first.key == second.key and not is_seen
 
 
 def _may_explain(suspect: Suspect, change: Change, finding: Finding) -> bool:
