@@ -72,8 +72,11 @@ def resemblance(stored: Constant, source: Values, axis: int | None) -> dict[str,
     assert quantizer is not None and values is not None  # asked for by the caller
     step = quantizer.steps(source.shape)
     # What lies beyond the grid is clipped, not misplaced.
-    reachable = np.clip(source, *quantizer.ends(source.shape))
-    far = np.abs(values - reachable) > MISPLACED_STEPS * step
+    off = np.abs(values - np.clip(source, *quantizer.ends(source.shape)))
+    far = off > MISPLACED_STEPS * step
+    if far.any():
+        step = step * 2.0 ** (quantizer.bits - (code_facts(stored, source).get("effective_bits") or quantizer.bits))
+        far = off > MISPLACED_STEPS * step
     error, misplaced = (values - source).astype(np.float64), float(far.mean())
     made, power = _power(error[far]), _power(error)
     found: dict[str, float | str | None] = {

@@ -76,18 +76,15 @@ class LayerFacts(Facts):
     )
     op_type: str | None = fact("operator type without its quantization (Conv, not QLinearConv)")
     index: int | None = fact("topological index")
-    block_erased_layers: int | None = fact(
-        "of the layers of the block that was tried, itself among them, those of which rounding erases input channels "
-        "(as W036 and W040 name them)"
-    )
     part_gain: float | None = fact(
         "of an embedding or output layer: share of the divergence of a language model that its float weights take "
-        "away; of a router of experts, that those of all routers do",
+        "away; of a router of experts, that those of all routers do; None where the stored ones are no rounding of them",
         "share",
     )
     block_gain: float | None = fact(
         "share of the divergence of a language model that the float weights of the layer's block take away, of the "
-        "block that makes most noise",
+        "block that makes most noise; None where most layers of the model are as coarse, or rounding erases input "
+        "channels in the block",
         "share",
     )
     running_input: RunningInputFacts = RunningInputFacts()

@@ -176,7 +176,9 @@ class TensorDataFacts(Facts):
     predicted_best_low: float | None = fact("lower end of that range", "value")
     predicted_best_high: float | None = fact("upper end of that range", "value")
     amplification: float | None = fact(
-        "accumulated nmse of this tensor / largest accumulated nmse among the inputs of its operator", "ratio"
+        "accumulated nmse of this tensor, less that of its own rounding / largest accumulated nmse among the inputs of its "
+        "operator",
+        "ratio",
     )
     input_sqnr_db: float | None = fact("lowest accumulated sqnr_db among the inputs of its operator", "dB")
     rounding_share: float | None = fact(
@@ -374,12 +376,5 @@ class OperandFacts(Facts):
     )
     levels: float | None = fact("this operand's range width / scale of the joint quantizer", "levels")
     joint_sqnr_db: float | None = fact("sqnr_db of this operand's values on the joint quantizer's grid", "dB")
-    joint_loss_db: float | None = fact(
-        "accumulated sqnr_db of this operand where it arrives - joint_sqnr_db: above 0 where the joint grid makes more "
-        "noise in it than it brings",
-        "dB",
-    )
     own_sqnr_db: float | None = fact("sqnr_db of this operand on a min-max grid of its own with as many bits", "dB")
-    joint_excess_bits: float | None = fact("range_excess_bits of the joint tensor", "bits")
-    joint_rounding_share: float | None = fact("rounding_share of the joint tensor", "share")
     joint_source: SourceFacts = SourceFacts()

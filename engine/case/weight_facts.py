@@ -66,8 +66,8 @@ class WeightFacts(Facts):
     )
     coarse_share: float | None = fact("share of the channels that are not dead whose rounding sqnr_db is < 10", "share")
     misplaced_share: float | None = fact(
-        "share of weights stored more than 1.5 steps from the float weight, although the grid reaches that far: no "
-        "rounding explains them",
+        "share of weights stored more than 1.5 steps of the effective bits from the float weight, although the grid "
+        "reaches that far: no rounding explains them; in networks None where another axis or one shift does",
         "share",
     )
     misplaced_error_share: float | None = fact(
@@ -132,10 +132,12 @@ class WeightFacts(Facts):
         "dB",
     )
     predicted_best_gain_db: float | None = fact(
-        "predicted_best_sqnr_db - rounding sqnr_db, where the stored weights are a rounding of the float ones", "dB"
+        "predicted_best_sqnr_db - rounding sqnr_db, where the stored weights are a rounding of the float ones with all "
+        "bits",
+        "dB",
     )
     predicted_best_channel_sqnr_db: float | None = fact(
-        "lowest sqnr_db of a channel that is not dead with the best range of each scale", "dB"
+        "of such weights, lowest sqnr_db of a channel that is not dead with the best range of each scale", "dB"
     )
     predicted_8bit_sqnr_db: float | None = fact(
         "rounding sqnr_db with 8 bits over the full range, at the granularity and symmetry in force; where there are "
@@ -253,7 +255,8 @@ class WeightFacts(Facts):
     )
     lost_inputs: float | None = fact(
         "share of the input channels whose stored weights are off by more than half of the power of the float ones, "
-        "of 32 to 256 output channels, dead ones left out; between checkpoints",
+        "of 32 to 256 output channels, dead ones left out; between checkpoints, of weights without outlier groups and "
+        "folded gains whose channels are not coarse throughout",
         "share",
     )
     dead_share: float | None = fact("dead_groups / groups; between checkpoints", "share")

@@ -44,6 +44,7 @@ from quantmedic.engine.formulas.outside import outside_facts
 from quantmedic.engine.formulas.reported import input_facts, reported_facts, toolchain_fields
 from quantmedic.engine.formulas.simulate import Grid
 from quantmedic.engine.formulas.stored_bins import main_role
+from quantmedic.engine.formulas.stored_weights import meant
 from quantmedic.engine.formulas.task_metric import metric_facts, odd_set_reading, with_label_fit, with_odd_set
 from quantmedic.engine.formulas.tensors import grid_of, predicted_sqnr, run_time_bits, tensor_facts, with_neighbour_bits
 from quantmedic.engine.garbage import without_garbage_collection
@@ -85,7 +86,7 @@ def assemble(
     operators = case.record.operators
     errors = [weight_error_facts(case, op, tensors) for op in operators]
     pairs = zip(operators, errors, strict=True)
-    layers = tuple(_layer_facts(op, tensors, degraded, worst, writers, error) for op, error in pairs)
+    layers = tuple(_layer_facts(op, tensors, degraded, worst, writers, error, thresholds) for op, error in pairs)
     layers = _with_fields(layers, _more_of_layers(layers, case, tensors, thresholds))
     model = _facts_of_model(case, thresholds, layers, tensors, outputs)
     odd = odd_set_reading(model.metric, thresholds)
@@ -116,6 +117,7 @@ def _layer_facts(
     worst: Mapping[int, float],
     writers: Mapping[int, OperatorRecord],
     weight_error: WeightErrorFacts,
+    thresholds: Thresholds,
 ) -> LayerFacts:
     """One layer; ``degraded`` and ``worst`` are known of every tensor, see there."""
     index = next((i for i in op.outputs if i is not None), None)
@@ -126,7 +128,7 @@ def _layer_facts(
     found: dict[str, Any] = {
         **recorded_fields(op, LayerFacts),
         "executed_as": op.executed_as if op.executed_as in ("integer", "float") else None,
-        "weight": op.weight.model_copy(update={"normalized_mse": normalized_mse(op.weight)}),
+        "weight": meant(op.weight, thresholds).model_copy(update={"normalized_mse": normalized_mse(op.weight)}),
         "weight_error": weight_error,
         "input_worst_channel_sqnr_db": _least(tensor.data.rounding.worst_channel_sqnr_db for tensor in inputs),
         "run_time_bits": run_time_bits(op, tensors),
@@ -264,8 +266,6 @@ def _operand_facts(case: Case, tensors: tuple[TensorFacts, ...]) -> list[Operand
                 "width": width,
                 "range_ratio": ratio(widest, width),
                 "levels": ratio(width, joint.step if joint is not None else None),
-                "joint_excess_bits": output.range_excess_bits if output is not None else None,
-                "joint_rounding_share": output.data.rounding_share if output is not None else None,
                 "joint_source": output.source if output is not None else SourceFacts(),
             }
             rows.append(row)
@@ -274,11 +274,8 @@ def _operand_facts(case: Case, tensors: tuple[TensorFacts, ...]) -> list[Operand
                 pairs += [(row, "joint_sqnr_db", i, joint), (row, "own_sqnr_db", i, own)]
     grids = [(i, grid) for _, _, i, grid in pairs]
     predicted = predicted_sqnr(case, main_role(case), grids) if grids else []
-    for (row, name, i, _), value in zip(pairs, predicted, strict=True):
+    for (row, name, _, _), value in zip(pairs, predicted, strict=True):
         row[name] = value
-        arriving = tensors[i].data.accumulated.sqnr_db
-        if name == "joint_sqnr_db" and value is not None and arriving is not None:
-            row["joint_loss_db"] = arriving - value
     return [OperandFacts(**row) for row in rows]
 
 

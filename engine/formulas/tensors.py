@@ -110,12 +110,17 @@ def _data_facts(case: Case, role: Role) -> tuple[list[TensorDataFacts], dict[int
                 predicted_best_gain_db=gain,
                 predicted_best_low=low,
                 predicted_best_high=high,
-                amplification=ratio(accumulated[i].nmse, carried[i]),
+                amplification=ratio(_passed_on(accumulated[i].nmse, rounding[i].nmse), carried[i]),
                 input_sqnr_db=sqnr_of_nmse(carried[i]),
                 rounding_share=ratio(rounding[i].mse, accumulated[i].mse),
             )
         )
     return facts, best
+
+
+def _passed_on(nmse: float | None, own: float | None) -> float | None:
+    """Noise without that of the tensor's own quantizer."""
+    return nmse if nmse is None or own is None else max(nmse - own, 0.0)
 
 
 def _columns_of_kind(statistics: SetStatistics, kind: str) -> dict[str, Column]:

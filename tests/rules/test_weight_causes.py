@@ -499,5 +499,5 @@ def test_dead_channel(diagnose):
     patient = diagnose(network(weights), floored, per_channel=True)
     assert patient.layer("a").weight.dead_channels == 1
     assert patient.causes == ["dead-channels"]
-    assert [explained.rule for explained in patient.diagnosis.causes[0].absorbs] == ["W002"]
+    assert "W002" in [explained.rule for explained in patient.diagnosis.causes[0].absorbs]
     assert patient.layer("a").bias.overflowing_dead_channels == 1
