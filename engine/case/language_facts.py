@@ -192,6 +192,11 @@ class LanguageFacts(Facts):
         "others",
         "share",
     )
+    left_to_blocks: float | None = fact(
+        "1 - the largest of head_gain, embedding_gain, router_gain, activations_gain and cache_gain: share of the "
+        "divergence that the weights of the blocks can make",
+        "share",
+    )
     activations: Prose[str | None] = fact("how the inputs of layers were quantized while the quantized model ran")
     cache: Prose[str | None] = fact("how keys and values were quantized")
     not_simulated: Prose[str | None] = fact(

@@ -78,7 +78,8 @@ class LayerFacts(Facts):
     index: int | None = fact("topological index")
     part_gain: float | None = fact(
         "of an embedding or output layer: share of the divergence of a language model that its float weights take "
-        "away; of a router of experts, that those of all routers do; None where the stored ones are no rounding of them",
+        "away; of a router of experts, that those of all routers do; None where the stored ones are no rounding of "
+        "these",
         "share",
     )
     block_gain: float | None = fact(

@@ -176,8 +176,8 @@ class TensorDataFacts(Facts):
     predicted_best_low: float | None = fact("lower end of that range", "value")
     predicted_best_high: float | None = fact("upper end of that range", "value")
     amplification: float | None = fact(
-        "accumulated nmse of this tensor, less that of its own rounding / largest accumulated nmse among the inputs of its "
-        "operator",
+        "accumulated nmse of this tensor, less that of its own rounding / largest accumulated nmse among the inputs of "
+        "its operator",
         "ratio",
     )
     input_sqnr_db: float | None = fact("lowest accumulated sqnr_db among the inputs of its operator", "dB")

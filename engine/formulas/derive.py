@@ -30,7 +30,7 @@ from quantmedic.engine.formulas.datasets import dataset_facts
 from quantmedic.engine.formulas.device_tensors import departure_fields, tensors_with_device
 from quantmedic.engine.formulas.error_facts import divisor_steps, has_lost_channels, normalized_mse, weight_error_facts
 from quantmedic.engine.formulas.first_input import lattices_of
-from quantmedic.engine.formulas.language import block_fields, with_layers
+from quantmedic.engine.formulas.language import block_fields, with_layers, with_share_of_blocks
 from quantmedic.engine.formulas.noise_sources import (
     JOINING,
     budget_of_model,
@@ -377,6 +377,7 @@ def _facts_of_model(
     if not case.statistics:  # Nothing was run, so that no NaN could be seen.
         update |= dict.fromkeys(("float_nonfinite", "nonfinite_in", "nonfinite_output", "input_nonfinite"))
     update["checkpoint"] = with_layers(case.record.model.checkpoint, layers, thresholds)
+    update["language"] = with_share_of_blocks(case.record.model.language)
     if (bad := case.record.model.language.nonfinite_tokens) is not None:
         update |= {"nonfinite_output": "quantized" if bad else "none", "harmed": bool(bad) or update["harmed"]}
     return case.record.model.model_copy(update=update)

@@ -53,6 +53,14 @@ def _are_all_coarse(own: CheckpointFacts, thresholds: Thresholds) -> bool:
     return any((share or 0.0) > thresholds.threshold("coarse_layer_share") for share in shares)
 
 
+def with_share_of_blocks(own: LanguageFacts) -> LanguageFacts:
+    """What was tried with the share of the divergence that no other part takes away; as it was without texts."""
+    if own.texts is None:
+        return own
+    gains = (own.head_gain, own.embedding_gain, own.router_gain, own.activations_gain, own.cache_gain)
+    return own.model_copy(update={"left_to_blocks": 1.0 - max((gain or 0.0 for gain in gains), default=0.0)})
+
+
 def with_layers(own: CheckpointFacts, layers: Sequence[LayerFacts], thresholds: Thresholds) -> CheckpointFacts:
     """What was told of two checkpoints with what their layers show together; as it was where none were compared.
 
