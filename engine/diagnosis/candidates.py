@@ -47,7 +47,10 @@ class Choice(NamedTuple):
         return self.lead is not None and self.lead.simulate in kinds
 
     def snippets(self, toolchain: Toolchain | None) -> list["Part"]:
-        """The toolchain's snippet of every cause that advises it; one for the layers' types goes before others."""
+        """The toolchain's snippet of every cause that advises it; one for the layers' types goes before others.
+
+        Where one repairs the data, none asks for others.
+        """
         found = []
         for cause, advice in self.advised:
             own = [s for s in advice.snippets if toolchain is not None and s.toolchain == toolchain.name]
@@ -55,7 +58,8 @@ class Choice(NamedTuple):
                 best = min(own, key=lambda snippet: (not snippet.formats, not snippet.types))
                 rules = ", ".join(cause.rules) if cause is not None else "proof"
                 found.append(Part(best, advice, f"{rules}: {advice.id}"))
-        return found
+        repairs = any("repair" in part.snippet.fields for part in found)
+        return [part for part in found if not (repairs and part.snippet.reads == "application")]
 
 
 class Part(NamedTuple):
