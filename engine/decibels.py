@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+#: Half the step is a quarter of the noise: 20 · log10(2).
+DB_PER_BIT = 6.02
 
 
 @overload

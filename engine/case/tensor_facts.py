@@ -18,6 +18,9 @@ class OutcomeFacts(Facts):
     percentile_range: float | None = fact("with a range that leaves out the rarest values", "share")
     best_range: float | None = fact("with the range of least squared error", "share")
     asymmetric_range: float | None = fact("with a range that has a zero point", "share")
+    zero_point: float | None = fact(
+        "asymmetric_range less the larger of full_range and best_range: what the zero point alone adds", "share"
+    )
     sixteen_bit: float | None = fact("with 16 bits for the same range", "share")
     best_weight_range: float | None = fact("with the weights' range of least squared error", "share")
     per_channel_weights: float | None = fact("with one scale per channel, of weights", "share")
@@ -173,6 +176,9 @@ class TensorDataFacts(Facts):
         "the range in force",
         "dB",
     )
+    local_sqnr_db: float | None = fact(
+        "rounding.sqnr_db; infinite where the noise was carried in: where rounding_share is at most own_noise_share", "dB"
+    )
     predicted_best_low: float | None = fact("lower end of that range", "value")
     predicted_best_high: float | None = fact("upper end of that range", "value")
     amplification: float | None = fact(
@@ -300,7 +306,8 @@ class TensorFacts(Facts):
         default=TensorDataFacts(), description="facts on the validation set where it was given, else representative"
     )
     negative_levels: float | None = fact(
-        "smaller of |min| and |low| / scale: codes left for the negative values; 0 where the range begins at zero",
+        "smaller of |min| and |low| / scale: codes left for the negative values, on a grid that reaches no further than "
+        "the values; 0 where the range begins at zero",
         "levels",
     )
     negative_ratio: float | None = fact("|min| / quantizer's high end", "ratio")
@@ -311,6 +318,14 @@ class TensorFacts(Facts):
     )
     range_excess_bits: float | None = fact(
         "log2(quantizer's reach / abs_p99_99 of the values): bits spent beyond 99.99 % of the values", "bits"
+    )
+    outlier_bits: float | None = fact(
+        "range_excess_bits; behind operators with long tails by nature (Exp, Softmax, Sigmoid, Pow, Div, Reciprocal, "
+        "Sqrt, ReduceMean) no more than data.predicted_best_gain_db / 6.02, the bits that another range regains",
+        "bits",
+    )
+    outlier_ratio: float | None = fact(
+        "data.values.absmax_over_median; 0 behind operators with long tails by nature, as outlier_bits", "ratio"
     )
     best_sqnr_db: float | None = fact(
         "rounding sqnr_db that this tensor would have with the best range for its bits", "dB"
@@ -331,11 +346,13 @@ class TensorFacts(Facts):
         "share",
     )
     zero_point_gain_db: float | None = fact(
-        "sqnr_db of the best range with a free zero point minus that of the best symmetric range; for symmetric "
-        "quantizers of either sign",
+        "sqnr_db of the best range with a free zero point minus that of the best symmetric range; 0 where the latter "
+        "gains as much over the range in force; for symmetric quantizers of either sign",
         "dB",
     )
-    sample_levels: float | None = fact("mean range width of a single sample / scale", "levels")
+    sample_levels: float | None = fact(
+        "mean range width of a single sample / scale, on a grid that reaches no further than the values", "levels"
+    )
     median_levels: float | None = fact(
         "median of |x| over the values that are not 0 / scale: steps that a typical value spans", "levels"
     )

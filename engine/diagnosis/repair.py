@@ -101,7 +101,9 @@ def _without_changed(budget: LossBudget | None, change: Change) -> LossBudget | 
     if budget is None:
         return None
     kept = [piece for piece in budget.pieces if not any(_is_changed(source, change) for source in piece.sources)]
-    return budget.model_copy(update={"pieces": tuple(kept)})
+    changed = {source.kind for piece in budget.pieces if piece not in kept for source in piece.sources}
+    families = tuple(family for family in budget.families if family.kind not in changed)
+    return budget.model_copy(update={"pieces": tuple(kept), "families": families})
 
 
 def _is_changed(source: SourceRecord, change: Change) -> bool:
@@ -178,7 +180,7 @@ def _grid_bits(grid: AnyGrid) -> int:
 
 
 def _unknown_arrival(data: TensorDataFacts) -> TensorDataFacts:
-    errors = {"accumulated": NO_ERROR, "step": NO_ERROR}
+    errors = {"accumulated": NO_ERROR, "step": NO_ERROR, "local_sqnr_db": data.rounding.sqnr_db}
     gone = ("amplification", "input_sqnr_db", "rounding_share", "normalized_mse")
     return data.model_copy(update={**errors, **dict.fromkeys(gone)})
 
@@ -191,9 +193,11 @@ def _on_channel_grid(tensor: TensorFacts, role: Role, grid: ChannelGrid) -> Tens
 
 def _with_quantizer(tensor: TensorFacts, role: Role, quantizer: QuantizerFacts) -> TensorFacts:
     """A tensor with a quantizer of whose errors nothing is known."""
-    nothing = {"rounding": NO_ERROR, "clipping": NO_CLIPPING, "predicted_best_gain_db": None}
+    nothing = {"rounding": NO_ERROR, "clipping": NO_CLIPPING, "predicted_best_gain_db": None, "local_sqnr_db": None}
     data = _unknown_arrival(tensor.data).model_copy(update=nothing)
-    gone = dict.fromkeys(("best_sqnr_db", *_UNKNOWN_ON_NEW_GRIDS)) | grid_facts(tensor.data.values, quantizer)
+    gone = dict.fromkeys(("best_sqnr_db", *_UNKNOWN_ON_NEW_GRIDS)) | grid_facts(
+        tensor.data.values, quantizer, tensor.producer
+    )
     # The values that a file records for it are no longer those of the model.
     gone |= {"recorded": RecordedFacts(), "source": SourceFacts()}
     return tensor.model_copy(update={"quantizer": quantizer, "data": data, role: data, **gone})
@@ -214,11 +218,12 @@ def _tensor_on_grid(
     covered = grid.low - grid.step <= (values.min or 0.0) and top <= grid.high + grid.step
     clipping = ClippingFacts(share=0.0, energy_share=0.0, overshoot=0.0, utilisation=1.0) if covered else NO_CLIPPING
     predicted = gain if tensor.data.predicted_best_gain_db is not None else None
-    update = {"rounding": rounding, "clipping": clipping, "predicted_best_gain_db": predicted}
+    update = {"rounding": rounding, "clipping": clipping, "predicted_best_gain_db": predicted, "local_sqnr_db": now}
     data = _unknown_arrival(tensor.data).model_copy(update=update)
     quantizer = _quantizer_on_grid(tensor.quantizer, grid)
     known = {"quantizer": quantizer, "recorded": RecordedFacts(), "source": SourceFacts(), "data": data, role: data}
-    return tensor.model_copy(update={**known, **dict.fromkeys(_UNKNOWN_ON_NEW_GRIDS), **grid_facts(values, quantizer)})
+    on_grid = grid_facts(values, quantizer, tensor.producer, predicted)
+    return tensor.model_copy(update={**known, **dict.fromkeys(_UNKNOWN_ON_NEW_GRIDS), **on_grid})
 
 
 def _quantizer_on_grid(quantizer: QuantizerFacts, grid: Grid) -> QuantizerFacts:

@@ -58,7 +58,7 @@ Models = Literal["none", "float", "quantized", "both"]
 @without_garbage_collection
 def derive(case: Case, thresholds: Thresholds) -> CaseFacts:
     """All facts of a case; ``thresholds`` decide which layers are degraded and whether the network is harmed."""
-    tensors = tensors_with_device(case, tensor_facts(case), thresholds)
+    tensors = tensors_with_device(case, tensor_facts(case, thresholds), thresholds)
     return assemble(case, thresholds, tensors_with_sources(case, tensors))
 
 

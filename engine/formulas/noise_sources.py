@@ -222,7 +222,9 @@ def _outcomes(heals: Mapping[str, tuple[float, ...]], made: float, output: int) 
     if not heals:
         return OutcomeFacts()
     gone = {kind.replace("-", "_"): values[output] / made if made > 0 else 0.0 for kind, values in heals.items()}
-    return OutcomeFacts(**{name: gone.get(name, 0.0) for name in OutcomeFacts.model_fields})
+    found = {name: gone.get(name, 0.0) for name in OutcomeFacts.model_fields}
+    symmetric = max(found["full_range"], found["best_range"])
+    return OutcomeFacts(**found | {"zero_point": found["asymmetric_range"] - symmetric})
 
 
 def misfit_share(case: Case, tensors: Sequence[TensorFacts]) -> float | None:

@@ -21,7 +21,7 @@ from quantmedic.engine.case.facts import (
 from quantmedic.engine.case.histogram import BinTable
 from quantmedic.engine.case.records import Case, OperatorRecord, TensorRecord
 from quantmedic.engine.case.statistics import ERROR_KINDS, Column, SetStatistics
-from quantmedic.engine.decibels import sqnr_of_nmse
+from quantmedic.engine.decibels import DB_PER_BIT, sqnr_of_nmse
 from quantmedic.engine.formulas.columns import Floats, bits_between, per_tensor, ratio, recorded_fields
 from quantmedic.engine.formulas.distributions import clipping_of, distributions_of, shape_of
 from quantmedic.engine.formulas.error_facts import all_error_facts, deployed_facts
@@ -34,6 +34,10 @@ from quantmedic.engine.formulas.simulate import (
     product_error,
 )
 from quantmedic.engine.formulas.stored_bins import bin_tables, main_role, seen_tensors, tensor_bins
+from quantmedic.engine.thresholds import Thresholds
+
+#: Operators whose values have long tails by nature.
+LONG_TAILED = frozenset({"Exp", "Softmax", "Sigmoid", "Pow", "Div", "Reciprocal", "Sqrt", "ReduceMean"})
 
 
 def grid_of(quantizer: QuantizerFacts) -> Grid | None:
@@ -43,9 +47,10 @@ def grid_of(quantizer: QuantizerFacts) -> Grid | None:
     return Grid(quantizer.low, quantizer.high, quantizer.scale)
 
 
-def tensor_facts(case: Case) -> tuple[TensorFacts, ...]:
+def tensor_facts(case: Case, thresholds: Thresholds) -> tuple[TensorFacts, ...]:
     """Facts of all tensors, as measured."""
-    found = {role: _data_facts(case, role) for role in case.statistics}
+    carried_in = thresholds.threshold("own_noise_share")
+    found = {role: _data_facts(case, role, carried_in) for role in case.statistics}
     best = found[main_role(case)][1] if found else {}
     return tuple(
         _tensor_facts(case, i, {role: data[i] for role, (data, _) in found.items()}, best.get(i))
@@ -71,8 +76,13 @@ def predicted_sqnr(case: Case, role: Role, pairs: Sequence[tuple[int, Grid]]) ->
     return found
 
 
-def _data_facts(case: Case, role: Role) -> tuple[list[TensorDataFacts], dict[int, tuple[float, float | None]]]:
-    """What one data set showed of all tensors, and by index what ``_predictions`` finds about their best range."""
+def _data_facts(
+    case: Case, role: Role, carried_in: float
+) -> tuple[list[TensorDataFacts], dict[int, tuple[float, float | None]]]:
+    """What one data set showed of all tensors, and by index what ``_predictions`` finds about their best range.
+
+    Up to a rounding_share of ``carried_in``, noise is not the tensor's own.
+    """
     statistics, records = case.statistics[role], case.record.tensors
     scales = [record.quantizer.scale for record in records]
     rounding, accumulated, step = (
@@ -98,6 +108,7 @@ def _data_facts(case: Case, role: Role) -> tuple[list[TensorDataFacts], dict[int
             facts.append(TensorDataFacts(dataset=role, values=DistributionFacts(nonfinite_count=nonfinite[i])))
             continue
         gain, low, high = gains.get(i, (None, None, None))
+        own = ratio(rounding[i].mse, accumulated[i].mse)
         facts.append(
             TensorDataFacts(
                 dataset=role,
@@ -108,11 +119,12 @@ def _data_facts(case: Case, role: Role) -> tuple[list[TensorDataFacts], dict[int
                 clipping=clipping[i],
                 **deployed[i],
                 predicted_best_gain_db=gain,
+                local_sqnr_db=math.inf if own is not None and own <= carried_in else rounding[i].sqnr_db,
                 predicted_best_low=low,
                 predicted_best_high=high,
                 amplification=ratio(_passed_on(accumulated[i].nmse, rounding[i].nmse), carried[i]),
                 input_sqnr_db=sqnr_of_nmse(carried[i]),
-                rounding_share=ratio(rounding[i].mse, accumulated[i].mse),
+                rounding_share=own,
             )
         )
     return facts, best
@@ -157,7 +169,8 @@ def _predictions(
     if signed.any():
         free = best_grids(bins, rows[signed], bits[signed], np.zeros(signed.sum(), bool))[1]
         with np.errstate(invalid="ignore"):
-            freed[signed] = free - best[signed]
+            gain = free - best[signed]
+            freed[signed] = np.where(gain <= best_gain[signed], 0.0, gain)
         best[signed] = free
     gained = [value if math.isfinite(value) else None for value in freed.tolist()]
     return gains, {part[row]: (b, f) for row, b, f in zip(rows, best.tolist(), gained, strict=True)}
@@ -194,31 +207,49 @@ def _tensor_facts(
         "asymmetry_waste": _asymmetry_waste(main.values),
         "recorded": recorded_facts(record.recorded, data.values(), quantizer),
         "shift_excess": _shift_excess(main.values, quantizer, case.record.model.settings),
-        **grid_facts(main.values, quantizer),
+        **grid_facts(main.values, quantizer, record.producer, main.predicted_best_gain_db),
         **_facts_beside_mask(case, index, main.values),
         **_inner_noise_facts(case, record, main),
     }
     return TensorFacts(**found)
 
 
-def grid_facts(values: DistributionFacts, quantizer: QuantizerFacts) -> dict[str, Any]:
-    """Fields of ``TensorFacts`` that set a distribution against the grid of a quantizer."""
+def grid_facts(
+    values: DistributionFacts, quantizer: QuantizerFacts, producer: str | None = None, gain_db: float | None = None
+) -> dict[str, Any]:
+    """Fields of ``TensorFacts`` that set a distribution against the grid of a quantizer.
+
+    Args:
+        values: The distribution.
+        quantizer: The quantizer.
+        producer: Operator type that makes the values.
+        gain_db: What the best range gains.
+    """
     reach = None if quantizer.low is None or quantizer.high is None else max(-quantizer.low, quantizer.high)
     negative = None if values.min is None else max(-values.min, 0.0)
     held = None if negative is None or quantizer.low is None else min(negative, max(0.0, -quantizer.low))
-    typical = ratio(values.absmax, values.absmax_over_median)
+    typical, slack = ratio(values.absmax, values.absmax_over_median), ratio(reach, values.absmax)
+    excess, is_long_tailed = bits_between(values.abs_p99_99, reach), producer in LONG_TAILED
+    regained = (gain_db or 0.0) / DB_PER_BIT
     share, width = values.sample_range_ratio, values.width
     sample = None if share is None or width is None else share * width
     return {
-        "negative_levels": ratio(held, quantizer.scale),
+        "negative_levels": _on_fitting_range(ratio(held, quantizer.scale), slack),
         "negative_ratio": ratio(negative, quantizer.high),
-        "range_excess_bits": bits_between(values.abs_p99_99, reach),
+        "range_excess_bits": excess,
+        "outlier_bits": min(excess, regained) if is_long_tailed and excess is not None else excess,
+        "outlier_ratio": 0.0 if is_long_tailed else values.absmax_over_median,
         "overflow_ratio": ratio(values.absmax, quantizer.reach),
-        "range_slack": ratio(reach, values.absmax),
+        "range_slack": slack,
         "power_of_two_excess": ratio(reach, _next_power_of_two(values.absmax)) if quantizer.power_of_two else None,
-        "sample_levels": ratio(sample, quantizer.scale),
+        "sample_levels": _on_fitting_range(ratio(sample, quantizer.scale), slack),
         "median_levels": ratio(typical, quantizer.scale),
     }
+
+
+def _on_fitting_range(levels: float | None, slack: float | None) -> float | None:
+    """Levels on a grid that reaches no further than the values, where the grid reaches ``slack`` times as far."""
+    return None if levels is None else levels * max(slack or 1.0, 1.0)
 
 
 def _next_power_of_two(value: float | None) -> float | None:
