@@ -177,7 +177,8 @@ class TensorDataFacts(Facts):
         "dB",
     )
     local_sqnr_db: float | None = fact(
-        "rounding.sqnr_db; infinite where the noise was carried in: where rounding_share is at most own_noise_share", "dB"
+        "rounding.sqnr_db; infinite where the noise was carried in: where rounding_share is at most own_noise_share",
+        "dB",
     )
     predicted_best_low: float | None = fact("lower end of that range", "value")
     predicted_best_high: float | None = fact("upper end of that range", "value")
@@ -306,8 +307,8 @@ class TensorFacts(Facts):
         default=TensorDataFacts(), description="facts on the validation set where it was given, else representative"
     )
     negative_levels: float | None = fact(
-        "smaller of |min| and |low| / scale: codes left for the negative values, on a grid that reaches no further than "
-        "the values; 0 where the range begins at zero",
+        "smaller of |min| and |low| / scale: codes left for the negative values, on a grid that reaches no further "
+        "than the values; 0 where the range begins at zero",
         "levels",
     )
     negative_ratio: float | None = fact("|min| / quantizer's high end", "ratio")

@@ -196,9 +196,9 @@ def test_page_has_title_headings_and_both_verdicts() -> None:
 
 @pytest.mark.thorough
 def test_rule_fires_on_its_examples_and_not_without_what_they_rest_on() -> None:
-    """Without a number that it rests on, a rule is not judged; where it asks ``known``, or fails without it, it may also pass.
+    """Without a number that it rests on, a rule is not judged.
 
-    It may still fire where another alternative holds.
+    It may also pass where it asks ``known`` or ``if_unknown: false``, and still fire where an alternative holds.
     """
 
     def wrong(rule: Rule) -> Iterator[object]:
