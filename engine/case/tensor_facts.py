@@ -44,11 +44,6 @@ class SourceFacts(Facts):
         "much larger, relative to the signal, its noise arrives there",
         "dB",
     )
-    operand_ratio: float | None = fact(
-        "where a Concat or Add joins it: widest range of an operand and zero / narrowest range of one; operands of a "
-        "Concat that another joins are that one's, too",
-        "ratio",
-    )
     mechanism: Mechanism | None = fact(
         "how it makes noise, by what takes most of that away: nothing cut off below, above or on either side "
         "(clipped-low, clipped-high, clipped), a narrower range (range-too-wide), a range with a zero point (grid), "

@@ -52,12 +52,12 @@ def tensors_with_sources(case: Case, tensors: tuple[TensorFacts, ...]) -> tuple[
     if case.record.loss_budget is None:
         return tensors
     sources = source_facts(case.record.loss_budget)
-    arriving, joined = alone_sqnr_db(case.record.loss_budget), _operand_ratios(case, tensors)
+    arriving = alone_sqnr_db(case.record.loss_budget)
     found = [sources.get(("activation", i)) or sources.get(("input", i)) for i in range(len(tensors))]
     departing = departure_facts(case.record.loss_budget)
     known = (tensor.model_copy(update=departing[i]) if i in departing else tensor for i, tensor in enumerate(tensors))
     return tuple(
-        tensor if source is None else _with_source(tensor, source, arriving[i], joined.get(i))
+        tensor if source is None else _with_source(tensor, source, arriving[i])
         for i, (tensor, source) in enumerate(zip(known, found, strict=True))
     )
 
@@ -71,34 +71,12 @@ def departure_facts(budget: LossBudget) -> dict[int, dict[str, float]]:
     }
 
 
-def _with_source(tensor: TensorFacts, source: SourceFacts, arriving_db: float, joined: float | None) -> TensorFacts:
+def _with_source(tensor: TensorFacts, source: SourceFacts, arriving_db: float) -> TensorFacts:
     """The tensor with its part of the noise, which alone leaves the output ``arriving_db``."""
     own = tensor.data.rounding.sqnr_db
     amplified = None if own is None or not math.isfinite(own - arriving_db) else own - arriving_db
-    known = source.model_copy(update={"amplification_db": amplified, "operand_ratio": joined})
+    known = source.model_copy(update={"amplification_db": amplified})
     return tensor.model_copy(update={"source": known})
-
-
-def _operand_ratios(case: Case, tensors: tuple[TensorFacts, ...]) -> dict[int, float]:
-    """Widest reach over narrowest range of the operands that an operator joins, by the index of its output.
-
-    Operands of a Concat that another one joins are operands of that one, too. Constants have a reach and no range.
-    """
-    found: dict[int, float] = {}
-    joined: dict[int, list[int]] = {}
-    for op in case.record.operators:
-        own = [i for i in op.inputs if i is not None and tensors[i].data.values.width is not None]
-        if op.op_type not in JOINING or len(own) < 2:
-            continue
-        nested = joined if op.op_type == "Concat" else {}
-        operands = [part for i in own for part in nested.get(i, [i])]
-        outputs = [i for i in op.outputs if i is not None]
-        nested |= dict.fromkeys(outputs, operands)
-        values = [tensors[i].data.values for i in operands]
-        widths = [each.width for each in values if each.width]
-        if widths:
-            found |= dict.fromkeys(outputs, max(each.width_with_zero or 0.0 for each in values) / min(widths))
-    return found
 
 
 def layer_source_fields(layers: tuple[LayerFacts, ...], case: Case) -> FieldsByPlace:
