@@ -20,7 +20,7 @@ from quantmedic.engine.case.facts import (
     TensorFacts,
 )
 from quantmedic.engine.json_record import Contract
-from quantmedic.engine.rules.conditions import SHOWN, Any_, Condition, Node, Not, leaves
+from quantmedic.engine.rules.conditions import SHOWN, Any_, Condition, Node, Not
 from quantmedic.engine.rules.remedies import WEIGHT_FILES
 from quantmedic.engine.rules.rule import Rule
 from quantmedic.engine.rules.rulebase import RuleBase
@@ -53,10 +53,7 @@ class Evidence(Contract):
 
 @dataclass(frozen=True)
 class Finding:
-    """A rule that fired on one subject; ``view`` is the subject itself.
-
-    ``by_experiment``: the loss budget shows it, though not all thresholds of the symptom are met.
-    """
+    """A rule that fired on one subject; ``view`` is the subject itself."""
 
     rule: Rule
     subject: str
@@ -64,7 +61,6 @@ class Finding:
     message: str
     evidence: tuple[Evidence, ...]
     view: Facts = field(default_factory=Facts, compare=False, repr=False)
-    by_experiment: bool = False
 
     @property
     def key(self) -> tuple[str, str]:
@@ -95,18 +91,15 @@ class RuleResult:
     unknown: tuple[Unknown, ...]
     judged: int
     without_data: bool = False
-    explained: bool = False
 
     @property
     def verdict(self) -> str:
-        """``fired``, ``passed``, ``not-judged`` or ``not-applicable`` (no subject of its kind, or others explain all).
+        """``fired``, ``passed``, ``not-judged`` or ``not-applicable`` (no subject of its kind).
 
         Where no data were given, a rule passes only if all of its subjects were judged.
         """
         if self.findings:
             return "fired"
-        if self.explained:
-            return "not-applicable"
         if self.judged and not (self.unknown and self.without_data):
             return "passed"
         return "not-judged" if self.unknown else "not-applicable"
@@ -118,61 +111,12 @@ def evaluate(base: RuleBase, facts: CaseFacts) -> list[RuleResult]:
     results = [_judge(rule, base, facts) for rule in base.rules]
     if facts.model.framework == FLOAT_ALONE:
         results = [_without_unknown(result) for result in results]
-    results = _without_doubled(results)
-    fired = {
-        (result.rule.id, seen) for result in results for finding in result.findings for seen in _identify(finding.view)
-    }
-    return [_without_explained(result, fired) if result.rule.yields_to else result for result in results]
-
-
-def _identify(view: Facts) -> tuple[int, ...]:
-    """What a finding is about: of an output its tensor, too."""
-    return (id(view), id(view.tensor)) if isinstance(view, OutputFacts) else (id(view),)
+    return results
 
 
 def _without_unknown(result: RuleResult) -> RuleResult:
     """Without the missing facts of rules on quantized models, which cannot be supplied where there is no such model."""
     return result if result.rule.family == "failure" else replace(result, unknown=())
-
-
-def _without_doubled(results: list[RuleResult]) -> list[RuleResult]:
-    """Without findings by experiment where the whole symptom of another cause of that family is seen on the subject."""
-    if not any(finding.by_experiment for result in results for finding in result.findings):
-        return results
-    seen = {
-        (_source_of(result.rule), id(finding.view))
-        for result in results
-        if not _rests_on_budget(result.rule)
-        for finding in result.findings
-        if not finding.by_experiment
-    }
-
-    def is_kept(finding: Finding) -> bool:
-        return not finding.by_experiment or (_source_of(finding.rule), id(finding.view)) not in seen
-
-    return [replace(result, findings=tuple(filter(is_kept, result.findings))) for result in results]
-
-
-def _rests_on_budget(rule: Rule) -> bool:
-    """All that the rule asks for is what the loss budget shows: it has no symptom besides."""
-    return any("source.share" in condition.fact for condition in leaves(rule.when))
-
-
-def _source_of(rule: Rule) -> str:
-    """What a rule is about: the values of a tensor, the weights of a layer, or anything else of it."""
-    return rule.family if rule.scope == "layer" else rule.scope
-
-
-def _without_explained(result: RuleResult, fired: Set[tuple[str, int]]) -> RuleResult:
-    """Without findings on subjects that another rule, to which this one yields, explains better."""
-    better = result.rule.yields_to
-    kept = tuple(f for f in result.findings if not any((r, k) in fired for r in better for k in _about(f.view)))
-    return replace(result, findings=kept, explained=bool(result.findings))
-
-
-def _about(view: Facts) -> tuple[int, ...]:
-    """What a finding may yield on: itself, and of a layer what comes out of it."""
-    return (id(view), id(view.output)) if isinstance(view, LayerFacts) else (id(view),)
 
 
 def subjects(scope: str, facts: CaseFacts) -> Sequence[Facts]:
@@ -211,16 +155,12 @@ def _judge(rule: Rule, base: RuleBase, facts: CaseFacts) -> RuleResult:
     findings, unknown, judged, is_beyond = [], [], 0, False
     asked_of = _test(rule.where, rule.scope, base, facts) if rule.where is not None else None
     fires_on = _test(rule.when, rule.scope, base, facts)
-    shown_by = _test(rule.experiment.when, rule.scope, base, facts) if rule.experiment is not None else None
     for view in subjects(rule.scope, facts):
         asked = True if asked_of is None else asked_of(view)
         if asked is False:
             continue
         verdict = fires_on(view) if asked else None
-        node, message = rule.when if asked or rule.where is None else rule.where, rule.message
-        by_experiment = shown_by is not None and bool(asked) and not verdict and bool(shown_by(view))
-        if by_experiment and rule.experiment is not None:
-            verdict, node, message = True, rule.experiment.when, rule.experiment.message
+        node = rule.when if asked or rule.where is None else rule.where
         # Most subjects are sound, and of those nothing more needs to be known.
         if verdict is False:
             is_beyond = is_beyond or (not judged and _is_beyond(rule, view, base, facts, verdict))
@@ -247,8 +187,8 @@ def _judge(rule: Rule, base: RuleBase, facts: CaseFacts) -> RuleResult:
             if value is not None
         ]
         evidence = (*shown, *(_evidence_of(condition, value_at, base, name) for condition in used))
-        text = render_message(message, value_at)
-        findings.append(Finding(rule, name, _layer_of(view), text, evidence, view, by_experiment))
+        text = render_message(rule.message, value_at)
+        findings.append(Finding(rule, name, _layer_of(view), text, evidence, view))
     if is_beyond and not findings:
         judged = 0  # what it passed on says nothing of what it cannot be asked of
     return RuleResult(rule, tuple(findings), tuple(unknown), judged, facts.without_data)

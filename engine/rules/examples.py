@@ -137,8 +137,7 @@ def run_example(rule: Rule, example: Example, base: RuleBase) -> Outcome:
         RuleError: A fact of it is unknown, or has a value that it cannot have.
     """
     case = example_case(rule, example.facts, f"{rule.path}:{example.line}")
-    better = tuple(other for other in base.rules if other.id in rule.yields_to)
-    result = evaluate(base.model_copy(update={"rules": (rule, *better)}), case)[0]
+    (result,) = evaluate(base.model_copy(update={"rules": (rule,)}), case)
     wanted = ("fired",) if example.kind == "fires" else ("passed", "not-applicable")
     missing = tuple(dict.fromkeys(fact for unknown in result.unknown for fact in unknown.missing))
     passed = result.verdict in wanted
@@ -161,11 +160,7 @@ def _reasons(rule: Rule, case: CaseFacts, base: RuleBase) -> tuple[Reason, ...]:
         asked, reasons = decide(rule.where)
         if not asked:
             return reasons
-    verdict, reasons = decide(rule.when)
-    if rule.experiment is not None and not verdict:
-        shown, found = decide(rule.experiment.when)
-        return found if shown else reasons
-    return reasons
+    return decide(rule.when)[1]
 
 
 def _nearest(path: str, known: Iterable[str]) -> str:

@@ -50,8 +50,7 @@ def _harm(rule: Rule) -> Iterable[Remark]:
     """A grave rule about single places asks for harm, whatever makes it fire."""
     if rule.scope not in MANY or rule.severity not in SERIOUS or rule.harm:
         return
-    ways = [rule.when, *([rule.experiment.when] if rule.experiment is not None else [])]
-    if not (rule.where is not None and _minds_harm(rule.where)) and not all(map(_minds_harm, ways)):
+    if not any(_minds_harm(node) for node in (rule.where, rule.when) if node is not None):
         yield _warn(
             rule,
             f"severity {rule.severity} without asking for harm: it may fire on networks that lost nothing",

@@ -21,8 +21,6 @@ from quantmedic.engine.text import suggest
 
 #: A format with a width or a precision of three digits: texts as long as memory, of which a rule needs none.
 _TOO_WIDE = re.compile(r"\d{3}")
-#: Scopes of a rule and of another to which it may yield, where they are not the same.
-_SEEN_BY = frozenset({("tensor", "output"), ("layer", "tensor"), ("layer", "output")})
 
 
 def check_rule(rule: Rule, base: RuleBase) -> None:
@@ -32,18 +30,8 @@ def check_rule(rule: Rule, base: RuleBase) -> None:
         RuleError: Names the place and the nearest known name.
     """
     path = rule.path or Path(rule.id)
-    scopes = {other.id: other.scope for other in base.rules}
-    for name in rule.yields_to:
-        if name not in scopes:
-            raise RuleError(f"unknown rule {name!r}{suggest(name, scopes)}", where=place_of_text(path, name))
-        # An output is seen by rules about tensors, too, and a layer by what comes out of it.
-        if (rule.scope, scopes[name]) not in _SEEN_BY and scopes[name] != rule.scope:
-            raise RuleError(
-                f"{rule.id} cannot yield to {name}: its scope is {scopes[name]}, not {rule.scope}",
-                where=place_of_text(path, name),
-            )
     try:
-        formats = [found for message in rule.messages() for found in message_formats(message)]
+        formats = message_formats(rule.message)
     except ValueError as error:
         where = place_of_keys(path, ["message"])
         raise RuleError(f"the message is not a valid format string: {error}", where=where) from error

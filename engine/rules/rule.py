@@ -29,19 +29,11 @@ FAMILIES = {
 }
 
 
-class Experiment(Data):
-    """What the loss budget shows of a subject that has the cause, whether or not thresholds of its symptom are met."""
-
-    when: Node
-    message: str
-
-
 class Rule(Data):
     """One way to recognize one cause.
 
-    ``when`` holds the symptom, ``experiment`` what stands in for it where the loss budget was measured, ``where`` the
-    subjects that both are asked of, ``shows`` facts that belong to the evidence without being compared. ``yields_to``
-    names rules of the same scope, of tensors also rules about outputs, that explain a subject better where they fire.
+    ``when`` holds what is seen, ``where`` the subjects that it is asked of, ``shows`` facts that belong to the evidence
+    without being compared. A rule says when its cause is there, and nothing about others: these compete.
     ``harm`` says what shows that the network is harmed, where the rule does not ask for ``model.harmed``. ``doubt``
     says why nothing that was measured tells what quantization costs: such a finding explains no loss, and excludes one
     as little.
@@ -57,10 +49,8 @@ class Rule(Data):
     confidence: float = Field(gt=0, le=1)
     where: Node | None = None
     when: Node
-    experiment: Experiment | None = None
     message: str
     shows: tuple[str, ...] = ()
-    yields_to: tuple[str, ...] = ()
     remedies: tuple[str, ...] = Field(min_length=1)
     path: Path | None = None
 
@@ -71,12 +61,7 @@ class Rule(Data):
 
     def conditions(self) -> list[Condition]:
         """All comparisons in the order in which they are written."""
-        nodes = [self.where, self.when, self.experiment.when if self.experiment is not None else None]
-        return [condition for node in nodes if node is not None for condition in leaves(node)]
-
-    def messages(self) -> list[str]:
-        """All messages that a finding may have."""
-        return [self.message, *([self.experiment.message] if self.experiment is not None else [])]
+        return [condition for node in (self.where, self.when) if node is not None for condition in leaves(node)]
 
 
 def message_fields(message: str) -> list[str]:
@@ -97,7 +82,7 @@ def names_layers(rule: Rule) -> bool:
         for name in (
             *(c.fact for c in rule.conditions()),
             *rule.shows,
-            *(field for message in rule.messages() for field in message_fields(message)),
+            *message_fields(rule.message),
         )
     }
     return rule.scope not in GLOBAL_SCOPES or bool(facts & set(LAYER_NAMING))

@@ -216,8 +216,7 @@ class Compared:
         if old is None or new is None:
             return ()
         view, model = (new, models[1]) if lead.cause not in self.after.listed else (old, models[0])
-        nodes = [rule.where, rule.when, rule.experiment.when if rule.experiment is not None else None]
-        verdicts = (decide(node, view, model, self.base) for node in nodes if node is not None)
+        verdicts = (decide(node, view, model, self.base) for node in (rule.where, rule.when) if node is not None)
         used = next((used for verdict, used in verdicts if verdict is False), [])
         pairs = {c.fact: (look_up(c.fact, old, models[0]), look_up(c.fact, new, models[1])) for c in used}
         return tuple(

@@ -208,11 +208,9 @@ def side_by_side(before: Judged, after: Judged, base: RuleBase, *, version: str)
 
 
 def _rules_of_causes(before: Diagnosis, after: Diagnosis, base: RuleBase) -> RuleBase:
-    """The rules for any cause that either diagnosis lists, and those that they yield to."""
+    """The rules for any cause that either diagnosis lists."""
     causes = {cause.cause for diagnosis in (before, after) for cause in diagnosis.causes}
-    chosen = [rule for rule in base.rules if rule.cause in causes]
-    ids = {rule.id for rule in chosen} | {name for rule in chosen for name in rule.yields_to}
-    return base.model_copy(update={"rules": tuple(rule for rule in base.rules if rule.id in ids)})
+    return base.model_copy(update={"rules": tuple(rule for rule in base.rules if rule.cause in causes)})
 
 
 # --- The answer ------------------------------------------------------------------------------------------------------

@@ -59,7 +59,7 @@ def read_by_rules() -> Iterator[str]:
     base = quantmedic.load_rulebase()
     for rule in base.rules:
         paths = [condition.fact for condition in rule.conditions()]
-        paths += [*rule.shows, *(name for message in rule.messages() for name in message_fields(message))]
+        paths += [*rule.shows, *message_fields(rule.message)]
         yield from (place_of(rule.scope, path) for path in paths)
     for remedy in base.remedies.values():
         yield from (place_of(remedy.scope, path) for path in remedy.facts())

@@ -357,38 +357,3 @@ def test_names_of_subjects_without_a_name() -> None:
 def test_look_up_of_a_misspelt_path_is_an_error() -> None:
     with pytest.raises(AttributeError):
         look_up("data.values.absmx", TensorFacts(), ModelFacts())
-
-
-def test_rule_yields_where_a_better_one_fires() -> None:
-    """Only on the same subject, and only while the better one is in force; then it did not pass."""
-    better = rule({"fact": "channels", "gt": 4}, "tensor", id="X002", name="better-rule")
-    weaker = rule({"fact": "channels", "gt": 1}, "tensor", yields_to=["X002"])
-
-    def judged(channels: dict[str, int], *rules: Rule) -> list[tuple[str, list[str]]]:
-        facts = CaseFacts.model_validate({"tensors": [{"name": a, "channels": k} for a, k in channels.items()]})
-        results = evaluate(BASE.model_copy(update={"rules": rules}), facts)
-        return [(each.verdict, [finding.subject for finding in each.findings]) for each in results]
-
-    assert judged({"a": 2, "b": 8}, weaker, better)[0] == ("fired", ["a"])
-    assert judged({"a": 2, "b": 8}, weaker) == [("fired", ["a", "b"])]
-    assert judged({"a": 8}, weaker, better) == [("not-applicable", []), ("fired", ["a"])]
-    assert judged({"a": 1}, weaker, better) == [("passed", []), ("passed", [])]
-
-
-def test_experiment_stands_in_for_the_symptom() -> None:
-    """Where the symptom is not seen, or cannot be judged; not where the whole symptom of another cause is seen."""
-    shown = {"when": {"fact": "source.share", "gt": 0.2}, "message": "makes {source.share:.0%}"}
-    proven = rule({"fact": "channels", "gt": 4}, "tensor", message="declared", experiment=shown)
-    declared = rule({"fact": "is_half", "is": True}, "tensor", id="X002", name="other-rule")
-    tensors = [
-        {"name": "loud", "channels": 2, "source": {"share": 0.5}},
-        {"name": "quiet", "channels": 2, "source": {"share": 0.1}},
-        {"name": "unknown", "source": {"share": 0.4}},
-        {"name": "seen", "channels": 8, "source": {"share": 0.4}},
-        {"name": "other", "channels": 2, "is_half": True, "source": {"share": 0.4}},
-    ]
-    facts = CaseFacts.model_validate({"tensors": tensors})
-    result, _ = evaluate(BASE.model_copy(update={"rules": (proven, declared)}), facts)
-    found = {finding.subject: (finding.message, finding.by_experiment) for finding in result.findings}
-    assert found == {"loud": ("makes 50 %", True), "unknown": ("makes 40 %", True), "seen": ("declared", False)}
-    assert not result.unknown
