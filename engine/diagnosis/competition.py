@@ -75,6 +75,12 @@ class Contender(NamedTuple):
         return not is_of_data, repair.kind in MORE_BITS, self.outcome.of(repair.kind).reach
 
     @property
+    def is_of_ranges(self) -> bool:
+        """Its repair gives nothing but other ranges in the bits in force, and it is no mere hint."""
+        is_hint = all(found.rule.severity not in SERIOUS for found in self.suspect.findings)
+        return self.size[:2] == (True, False) and not is_hint
+
+    @property
     def order(self) -> tuple[bool, int, bool]:
         """What decides before any gain: doubts, how grave it is, and whether that was proven."""
         return not self.is_doubt, SEVERITIES.index(self.cause.severity), not self.outcome.proven
@@ -104,7 +110,7 @@ class Competition:
         """The causes in their order, with what each costs and the findings that it explains.
 
         A cause whose repair makes others vanish absorbs them. An absorbed cause is listed as a remark where it may as
-        well be the name of the loss.
+        well be the name of the loss; of those that other ranges of one place heal, one is enough.
 
         Args:
             suspects: The suspected causes.
@@ -113,14 +119,19 @@ class Competition:
         ranked = self.rank(suspects)
         absorbs = self._absorb(ranked, repair)
         absorbed = {found.key for own in absorbs.values() for found in own}
-        causes = []
+        causes, named = [], set[str]()
         for each in ranked:
             left = tuple(found for found in each.suspect.findings if found.key not in absorbed)
             if left:
                 cause = each.cause if left == each.suspect.findings else self._narrow(each, left)
                 causes.append(cause.model_copy(update={"absorbs": _list_explained(absorbs, cause.cause)}))
-            elif not self._is_assumed and self._may_be_the_name(each, ranked):
+            elif self._is_assumed or (each.is_of_ranges and named >= {*each.cause.subjects}):
+                continue
+            elif self._may_be_the_name(each, ranked):
                 causes.append(_as_remark(each.cause, absorbs))
+            else:
+                continue
+            named.update(causes[-1].subjects if each.is_of_ranges else ())
         findings = {suspect.cause: suspect.findings for suspect in suspects}
         judged = (self.loss.judge(cause, findings[cause.cause], self.outcomes[cause.cause]) for cause in causes)
         return tuple(sorted(judged, key=_severest))
