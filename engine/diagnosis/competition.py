@@ -1,5 +1,6 @@
 """Which cause leads, which others are only another name of it, and what each costs."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -14,11 +15,11 @@ from quantmedic.engine.diagnosis.harm import Loss, unsimulated_gain_db
 from quantmedic.engine.diagnosis.headline import is_number
 from quantmedic.engine.diagnosis.prediction import ENOUGH_DB, Prediction
 from quantmedic.engine.diagnosis.remedy_outcomes import RemedyOutcomes, gains_of, is_grave
-from quantmedic.engine.diagnosis.repair_runs import PREFERENCE_DB
+from quantmedic.engine.diagnosis.repair_runs import PREFERENCE_DB, SUFFICIENT_DB
 from quantmedic.engine.diagnosis.suspects import Suspect
 from quantmedic.engine.formulas.change import Change, Targets
 from quantmedic.engine.rules.evaluate import Evidence, Finding, evaluate
-from quantmedic.engine.rules.remedy_kinds import MORE_BITS
+from quantmedic.engine.rules.remedy_kinds import AT_MOST, MORE_BITS
 from quantmedic.engine.rules.rule import SERIOUS, SEVERITIES, Severity
 from quantmedic.engine.rules.rulebase import RuleBase
 
@@ -67,12 +68,21 @@ class Contender(NamedTuple):
 
     @property
     def size(self) -> tuple[bool, bool, float]:
-        """How much its repair changes: nothing but data, then nothing but ranges, then few quantizers."""
+        """How much its repair changes: nothing but data, then nothing but ranges, then few places."""
+        is_of_data = all(found.rule.scope == "dataset" for found in self.findings)
+        places = math.inf if self.suspect.is_global else len({found.layer or found.subject for found in self.findings})
+        return not is_of_data, self.contains_others, places
+
+    @property
+    def contains_others(self) -> bool:
+        """Its repair takes quantizers away, or makes up for any noise: it heals where others would, too."""
         repair = self.outcome.repair
-        if repair is None:
-            return True, True, 1.0
-        is_of_data = all(found.rule.scope == "dataset" for found in self.suspect.findings)
-        return not is_of_data, repair.kind in MORE_BITS, self.outcome.of(repair.kind).reach
+        return repair is not None and (repair.kind in (*MORE_BITS, *AT_MOST) or bool(repair.change.learned))
+
+    @property
+    def heals_by_itself(self) -> bool:
+        """Its repair stays within the bits in force, and suffices."""
+        return self.gain_db is not None and self.gain_db >= SUFFICIENT_DB and not self.contains_others
 
     @property
     def is_of_ranges(self) -> bool:
@@ -148,9 +158,10 @@ class Competition:
         2. Severity, by what the cause's own change recovers (`_severity`): one that recovers nothing cannot lead.
         3. Proven before simulated or inferred.
         4. Where most layers are degraded (degrade_layer_ratio), a cause of the whole model that was not tried.
-        5. Confidence times the decibels that are recovered; where nothing was tried, what is claimed (`_claim_db`).
-        6. Where the error originates.
-        7. Confidence.
+        5. What suffices within the bits in force, before what takes quantizers away or is not known to heal.
+        6. Confidence times the decibels that are recovered; where nothing was tried, what is claimed (`_claim_db`).
+        7. Where the error originates.
+        8. Confidence.
 
         Of causes whose changes recover the same (`SAME_DB`) the one with the smaller change leads (`Contender.size`).
         """
@@ -162,7 +173,8 @@ class Competition:
             originates = any(found.layer in born for found in own.suspect.findings)
             confidence, gain = own.cause.confidence, own.gain_db
             worth = self._claim_db(own) if gain is None else confidence * gain
-            return *own.order, not is_general, -worth, not originates, -confidence, own.cause.rules
+            suffices = own.heals_by_itself
+            return *own.order, not is_general, not suffices, -worth, not originates, -confidence, own.cause.rules
 
         left = sorted(map(self._contender, suspects), key=key)
         ranked = []
@@ -187,25 +199,35 @@ class Competition:
         self, ranked: Sequence[Contender], repair: Callable[[Change, Prediction | None], CaseFacts]
     ) -> dict[str, list[Finding]]:
         """Findings that vanish under the repair of a cause that ranks before, or share it, by that cause."""
-        absorbed: set[tuple[str, str]] = set()
         absorbs: dict[str, list[Finding]] = {}
         for place, own in enumerate(ranked):
-            outcome, change = own.outcome, own.outcome.change
+            absorbed = {f.key for found in absorbs.values() for f in found}
             # What recovers nothing explains nothing.
-            if not change or own.cause.severity not in SERIOUS or outcome.is_negligible:
+            is_weak = own.cause.severity not in SERIOUS or own.outcome.is_negligible
+            if is_weak or all(f.key in absorbed for f in own.findings):
                 continue
-            later = [f for other in ranked[place + 1 :] for f in other.suspect.findings if f.key not in absorbed]
-            later = [f for f in later if _may_explain(own.suspect, change, f)]
-            if not later or all(f.key in absorbed for f in own.suspect.findings):
-                continue
-            # What is still there on the repaired facts, or cannot be judged on them.
-            after = evaluate(self.base, repair(change, outcome.alone))
-            standing = {f.key for result in after for f in result.findings}
-            standing |= {u.key for result in after for u in result.unknown}
-            standing -= {f.key for other in ranked[place + 1 :] if _is_same_change(own, other) for f in other.findings}
-            absorbs[own.cause.cause] = [f for f in later if f.key not in standing]
-            absorbed |= {f.key for f in absorbs[own.cause.cause]}
+            rest = ranked[place + 1 :]
+            gone = {f.key for other in rest if _is_same_fault(own, other) for f in other.findings}
+            later = [f for other in rest for f in other.findings if f.key not in absorbed]
+            if own.outcome.change:
+                gone |= self._repaired(own, own.outcome.change, later, repair)
+            absorbs[own.cause.cause] = [f for f in later if f.key in gone]
         return absorbs
+
+    def _repaired(
+        self,
+        own: Contender,
+        change: Change,
+        later: Iterable[Finding],
+        repair: Callable[[Change, Prediction | None], CaseFacts],
+    ) -> set[tuple[str, str]]:
+        """Findings of later causes that vanish on the repaired facts; what cannot be judged on them stays."""
+        found = {f.key for f in later if _may_explain(own.suspect, change, f)}
+        if not found:
+            return found
+        after = evaluate(self.base, repair(change, own.outcome.alone))
+        found -= {f.key for result in after for f in result.findings}
+        return found - {u.key for result in after for u in result.unknown}
 
     def _may_be_the_name(self, absorbed: Contender, ranked: Sequence[Contender]) -> bool:
         """An absorbed cause may as well be the name of the loss.
@@ -213,7 +235,7 @@ class Competition:
         Its change is that of another cause, or recovers about as much as the best; or it says where most of the noise
         is.
         """
-        if any(own is not absorbed and _is_same_change(own, absorbed) for own in ranked):
+        if any(own is not absorbed and _is_same_fault(own, absorbed) for own in ranked):
             return True
         best_db = max(own.outcome.counted_db for own in ranked)
         least_db = max(best_db - PREFERENCE_DB, self.base.threshold("negligible_gain_db"))
@@ -262,11 +284,18 @@ class Competition:
         return "high" if self._is_hurt else stated
 
 
-def _is_same_change(own: Contender, other: Contender) -> bool:
-    """One change repairs both, and no witness speaks for the other: two names for one fault."""
+def _is_same_fault(own: Contender, other: Contender) -> bool:
+    """One change repairs both, or nothing can be tried at one place, and no witness speaks for the other.
+
+    So both are names of one fault, as far as experiments can tell.
+    """
     first, second = own.outcome.repair, other.outcome.repair
-    is_seen = other.suspect.is_global and other.cause.confidence >= EVIDENT
-    return first is not None and second is not None and first.key == second.key and not is_seen
+    if other.suspect.is_global and other.cause.confidence >= EVIDENT:
+        return False
+    if first is not None and second is not None and first.key == second.key:
+        return True
+    untried = all(unsimulated_gain_db(each.findings) is not None for each in (own, other))
+    return untried and {found.layer for found in other.findings} <= {found.layer for found in own.findings}
 
 
 def _may_explain(suspect: Suspect, change: Change, finding: Finding) -> bool:

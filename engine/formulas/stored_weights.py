@@ -120,6 +120,7 @@ def _hidden_by_grids(weight: WeightFacts, limit: Limit) -> list[str]:
     bits, used = weight.quantizer.bits, weight.effective_bits
     is_other_grid = is_explained or (bits is not None and used is not None and used < bits)
     hidden = ["misplaced_share", "misplaced_error_share"] if is_explained else []
-    if is_other_grid or _is_above(weight.misplaced_share, limit("weight_misplaced_share")):
+    is_misplaced = _is_above(weight.misplaced_share, limit("weight_misplaced_share"))
+    if is_other_grid or is_misplaced or _is_above(weight.misplaced_error_share, limit("dominant_share")):
         hidden += ["predicted_best_gain_db", "predicted_best_channel_sqnr_db"]
     return hidden
