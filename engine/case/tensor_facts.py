@@ -102,13 +102,9 @@ class DistributionFacts(Facts):
     range_inflation_bits: float | None = fact("log2(absmax / abs_p99_99): bits that the rarest values cost", "bits")
     negative_share: float | None = fact("share of elements < 0", "share")
     channel_absmax_ratio: float | None = fact("largest channel absmax / median channel absmax", "ratio")
-    channel_rms_ratio: float | None = fact(
-        "largest √mean(x²) of a channel / median over the channels: large only where a channel is large throughout",
-        "ratio",
-    )
     channel_shape_ratio: float | None = fact(
-        "channel_rms_ratio / channel_absmax_ratio: near 1 where the loudest channel is shaped like the others and only "
-        "larger, small where a few values make it loud",
+        "largest √mean(x²) of a channel over the median one, as a share of channel_absmax_ratio: near 1 where the "
+        "loudest channel is shaped like the others and only larger, small where a few values make it loud",
         "ratio",
     )
     absmax_over_median: float | None = fact(

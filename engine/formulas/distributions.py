@@ -58,6 +58,9 @@ def distributions_of(
         zscore = np.where(std > 0, np.maximum(high - mean, mean - low) / std, np.nan)
     growth, disagreement = _halves(statistics, records)
     absmax = np.maximum(np.abs(low), np.abs(high))
+    spread = _channel_ratio(statistics)
+    with np.errstate(all="ignore"):
+        alike = _channel_rms_ratio(statistics) / spread
     fields: dict[str, Column] = {
         "count": count,
         "samples": statistics.tensor_samples,
@@ -68,8 +71,8 @@ def distributions_of(
         "mean": mean,
         "std": std,
         "zscore_max": zscore,
-        "channel_absmax_ratio": _channel_ratio(statistics),
-        "channel_rms_ratio": _channel_rms_ratio(statistics),
+        "channel_absmax_ratio": spread,
+        "channel_shape_ratio": alike,
         "sample_range_ratio": _sample_range_ratio(statistics, records, high - low),
         "range_growth": growth,
         "halves_disagreement": disagreement,
@@ -78,7 +81,6 @@ def distributions_of(
     fields |= {name: np.concatenate([shape[name] for shape in shapes]) for name in shapes[0]}
     reach, bulk, median = fields["absmax"], fields["abs_p99_99"], fields.pop("abs_p50")
     with np.errstate(all="ignore"):
-        fields["channel_shape_ratio"] = fields["channel_rms_ratio"] / fields["channel_absmax_ratio"]
         fields["absmax_over_median"] = np.where(median > 0, reach / median, np.nan)
         fields["range_inflation_bits"] = np.where((reach > 0) & (bulk > 0), np.log2(reach / bulk), np.nan)
     known = knows_extremes(statistics)[seen]

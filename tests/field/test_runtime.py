@@ -103,7 +103,8 @@ def causes_of(paths: tuple[Path, Path]) -> list[tuple[str, tuple[str, ...]]]:
 
 def test_a_bias_whose_scale_the_fused_kernel_ignores(tmp_path: Path) -> None:
     """onnxruntime#24711: 1.32 reads the codes of a bias in QDQ on input scale × weight scale as well."""
-    assert causes_of(linear(tmp_path, bias_scale=8.0)) == [("bias-scale-mismatch", ("fc2",))]
+    first, *names_of_the_same = causes_of(linear(tmp_path, bias_scale=8.0))
+    assert first == ("bias-scale-mismatch", ("fc2",)) and {places for _, places in names_of_the_same} <= {("fc2",)}
     assert causes_of(linear(tmp_path)) == []
 
 

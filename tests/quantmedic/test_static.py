@@ -114,7 +114,9 @@ def test_a_fault_of_the_weights_is_named_as_with_data(zoo: Path, kind: str) -> N
     data = {role: built.folder / f"{role}.npz" for role in ("representative", "validation")}
     assert alone.verdict == ("not-comparable" if kind == "not-quantized" else "degraded")
     with_data = quantmedic.diagnose(*models, **data)  # type: ignore[arg-type]
-    assert alone.causes[0].cause == with_data.causes[0].cause
+    # Kernels that read the bias of other scales depart, too: with data that is measured, and claims more.
+    names = [cause.cause for cause in with_data.causes][: 2 if kind == "two-bit-layers" else 1]
+    assert alone.causes[0].cause in names
     assert "accuracy" not in alone.causes[0].message
 
 
@@ -219,12 +221,11 @@ def test_a_stored_case_is_judged_again(case: Case, files: dict[str, str], tmp_pa
 def test_beside_a_case_with_data(files: dict[str, str], case: Case, full: Case, tmp_path: Path) -> None:
     record = quantmedic.compare(case, full)
     assert record.word == "undecided"
-    # The second is a remark: it names the place where the first makes its noise.
-    assert [(cause.cause, cause.status) for cause in record.causes] == [
-        ("preprocessing-mismatch", "not-judged"),
-        ("negative-activations", "not-judged"),
-    ]
-    assert [cause.severity for cause in quantmedic.judge(full).causes] == ["high", "low"]
+    assert {cause.status for cause in record.causes} == {"not-judged"}
+    # The others are remarks: other names of the first, and of the place where it makes its noise.
+    first, *remarks = quantmedic.judge(full).causes
+    assert (first.cause, first.severity) == ("preprocessing-mismatch", "high")
+    assert {(cause.severity, cause.explained_by) for cause in remarks} == {("low", first.cause)}
     shown = run("compare", files["static"], files["full"])
     assert shown.exit_code == 0 and "healthy (no data)" in shown.output
     assert quantmedic.compare(case, case).word == "unchanged"
