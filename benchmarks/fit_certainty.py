@@ -59,7 +59,8 @@ def named_causes(root: Path, base: RuleBase) -> Iterator[tuple[str, list[Named]]
     for record in sorted(root.rglob("case.json")):
         spec = _spec_of(record.parent.relative_to(root))
         built = build(spec, root)
-        measured = sorted(record.parent.glob("*.case"), key=lambda path: path.stat().st_mtime)
+        kept = (path for path in record.parent.iterdir() if path.suffix in (".case", ".proof"))
+        measured = sorted(kept, key=lambda path: path.stat().st_mtime)
         if built.usable and not built.is_harmless and measured:
             yield f"{spec.seed}:{spec.name}", _named(built, measured[-1], base)
 
