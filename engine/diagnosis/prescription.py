@@ -112,7 +112,7 @@ def _float_is_worse(metrics: MetricFacts) -> bool:
 
 
 def _prescription_of(candidates: Candidates) -> Prescription | None:
-    """The one that was executed and heals; else what trials and rules say, with its execution if there was one."""
+    """The one that was executed and heals; else what trials and rules say, unless its execution made the model worse."""
     executed = _executed_best(candidates)
     if executed is not None:
         return executed
@@ -122,7 +122,10 @@ def _prescription_of(candidates: Candidates) -> Prescription | None:
     given = write_prescription(candidates.diagnosis, wanted, candidates.toolchain)
     rows = proof.executions if proof is not None else ()
     same = next((row for row in rows if _is_text_of(row, given, candidates.toolchain)), None)
-    return _with_execution(given, same) if same is not None else given
+    if same is None:
+        return given
+    makes_worse = (same.trial.gain_db or 0.0) < -candidates.base.threshold("negligible_gain_db")
+    return None if makes_worse else _with_execution(given, same)
 
 
 def _executed_best(candidates: Candidates) -> Prescription | None:
