@@ -112,7 +112,7 @@ def _float_is_worse(metrics: MetricFacts) -> bool:
 
 
 def _prescription_of(candidates: Candidates) -> Prescription | None:
-    """The one that was executed and heals; else what trials and rules say, unless its execution made the model worse."""
+    """The one that was executed and heals; else what trials and rules say, unless that made the model worse."""
     executed = _executed_best(candidates)
     if executed is not None:
         return executed
