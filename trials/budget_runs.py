@@ -140,7 +140,7 @@ class BudgetRuns:
         """Measure float, deployed and simulated network."""
         self._network, self._progress, self.done = simulation.network, progress, 0
         self._deployed = simulation.deployed
-        self.threads, self._joints = threads, recorded_joints(case.record)
+        self.threads, self._joints = threads, recorded_joints(case)
         share = BRIEF if brief else 1.0
         self.batches = _sample_evenly(simulation.batches, simulation.unit, case, share)
         self.planned = _planned_runs(case, samples_of(self.batches), share)

@@ -136,7 +136,7 @@ class LayerSearch:
             classes=self._case.has_classes,
             threads=self._threads,
             whole=whole,
-            joints=recorded_joints(self._case.record),
+            joints=recorded_joints(self._case),
         )
 
 

@@ -187,6 +187,6 @@ class Workbench:
             metric=self._subject.metric,
             classes=self._case.statistics[self.role].has_classes,
             threads=self._options.threads,
-            joints=recorded_joints(self._case.record),
+            joints=recorded_joints(self._case),
             runners=runners,
         )

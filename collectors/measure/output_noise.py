@@ -10,7 +10,7 @@ from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.data.messages import aligned_rows, shape_text
 from quantmedic.collectors.data.rows import row_of
 from quantmedic.collectors.pair.output_parts import Joint
-from quantmedic.engine.case.output_columns import audible_columns, column_places, counts_alone, mixes_scores
+from quantmedic.engine.case.output_columns import audible_columns, column_places, counts_alone, mixes_scores, part_words
 from quantmedic.engine.case.records import RunRecord
 from quantmedic.engine.decibels import sqnr_db
 from quantmedic.engine.errors import ModelError
@@ -265,7 +265,7 @@ class ColumnNoise:
         parts = [(np.arange(part.start, part.stop), part.is_score or classes, part.tensor) for part in joint.parts]
         groups: list[tuple[str | None, NDArray[np.int64], bool]] = [(None, everything, False)]
         if not classes:
-            groups += [(f"columns {column_places(own)} ({tensor})", own, False) for own, _, tensor in parts]
+            groups += [(part_words(column_places(own), tensor), own, False) for own, _, tensor in parts]
         if 1 < len(power) <= MAX_COLUMNS:
             for columns, is_score, _ in parts or [(everything, joint.is_score or classes, "")]:
                 own = columns[audible_columns(power[columns], is_score)]

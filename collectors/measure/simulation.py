@@ -61,7 +61,7 @@ class Simulation:
         self.batches, floats = self._read_samples(dataset, case, role, options)
         self.deployed = models.quantized_runner(options.threads)
         outputs = [self.deployed(batch) for batch in self.batches]
-        classes, joints = case.statistics[role].has_classes, recorded_joints(case.record)
+        classes, joints = case.statistics[role].has_classes, recorded_joints(case)
         self._noise = OutputNoise(self.batches, floats, outputs, classes=classes, joints=joints)
         self._first = _count_first(self.batches)
         order = _loudest_first(self._noise.by_batch(outputs).sum(axis=1), self._first)

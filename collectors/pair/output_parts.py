@@ -8,15 +8,15 @@ from quantmedic.collectors.pair.channels import channel_axes, reshaped_axis
 from quantmedic.collectors.pair.detector_heads import Part, decoder_of, has_shared_sigmoid, kinds_of
 from quantmedic.collectors.pair.graph import Graph, Operator, Shape
 from quantmedic.collectors.pair.tensor_pairs import PairedGraphs
-from quantmedic.engine.case.records import CaseRecord
+from quantmedic.engine.case.output_columns import MAX_PARTS, parts_of
+from quantmedic.engine.case.records import Case
+from quantmedic.engine.formulas.stored_bins import main_role
 from quantmedic.engine.operator_types import LAYOUTS, RESHAPES
 
 #: Operators whose result is a score between 0 and 1.
 _SCORES = frozenset({"Sigmoid", "HardSigmoid", "Softmax"})
 #: A number of samples that no other side has, for shapes that leave it open.
 _SAMPLES = 7919
-#: Parts that are told apart; an output of more is not taken to pieces.
-MAX_PARTS = 64
 #: Axes of a batch of maps.
 MAP_RANK = 4
 
@@ -85,12 +85,15 @@ def _with_objectness(graph: Graph, parts: Sequence[Part]) -> Iterator[Part]:
             yield part
 
 
-def recorded_joints(record: CaseRecord) -> list[Joint]:
-    """The same from a case, as far as it holds them."""
-    return [
-        Joint(output.axis, parts=tuple(Part(**dict(part)) for part in output.parts), is_score=output.is_score)
-        for output in record.outputs
-    ]
+def recorded_joints(case: Case) -> list[Joint]:
+    """The same from a case, as far as it holds them; an output that no Concat joins is divided by scale."""
+    statistics = case.statistics.get(main_role(case))
+    found = statistics.comparisons if statistics is not None else {}
+    joints = []
+    for k, output in enumerate(case.record.outputs):
+        parts = tuple(Part(**dict(part)) for part in parts_of(output, found.get(f"column.{k}")))
+        joints.append(Joint(output.axis, parts=parts, is_score=output.is_score))
+    return joints
 
 
 def joint_of(graph: Graph, shapes: Mapping[str, Shape], output: str) -> Joint:

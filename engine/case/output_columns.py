@@ -1,4 +1,4 @@
-"""Facts of an output by its columns and by the operands that it is joined of: the worst of them counts."""
+"""Facts of an output by its columns and by the parts that it is divided into: the worst of them counts."""
 
 from collections.abc import Iterable, Sequence
 from itertools import groupby
@@ -15,8 +15,13 @@ from quantmedic.engine.thresholds import Thresholds
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
-#: A column counts by itself if it has this share of the power of the loudest column of its operand ...
-AUDIBLE = 1e-4
+#: A column counts by itself if 8 bits resolve it beside the loudest column of its part: it has this share of the power
+#: (48 dB). Below, the step of a grid over both is as large as the column, which then is a quantity of its own.
+AUDIBLE = 2.0 ** (-2 * 8)
+#: Below this share a column is what rounding in float32 (24 bits) leaves of the loudest one.
+ROUNDING = 2.0 ** (-2 * 24)
+#: Parts that are told apart; an output of more is not taken to pieces.
+MAX_PARTS = 64
 #: ... and this share where the columns are scores: those of a class that hardly ever occurs are no fault.
 AUDIBLE_SCORE = 1e-2
 #: Scores compete with each other, so that their noise counts together; one alone counts where its noise has half of its
@@ -38,7 +43,7 @@ class _Rows(NamedTuple):
 def output_column_facts(
     record: OutputRecord, found: Comparison, *, by_operand: bool, classes: bool, limits: Thresholds
 ) -> OutputColumnFacts:
-    """The worst column and the worst operand of an output.
+    """The worst column and the worst part of an output.
 
     Args:
         record: The output.
@@ -47,10 +52,11 @@ def output_column_facts(
         classes: The output holds class scores.
         limits: Say below which level an output is spoiled.
     """
-    classes = classes and not mixes_scores(record.parts)
+    divided = parts_of(record, None if by_operand else found)
+    classes = classes and not mixes_scores(divided)
     rows = _rows_of(found)
     whole = PartRecord(start=0, stop=len(rows.power), tensor="", is_score=record.is_score)
-    parts = [part.model_copy(update={"is_score": part.is_score or classes}) for part in record.parts or (whole,)]
+    parts = [part.model_copy(update={"is_score": part.is_score or classes}) for part in divided or (whole,)]
     selected = has_selected_rows(record)
     places = [slice(k, k + 1) if by_operand else slice(part.start, part.stop) for k, part in enumerate(parts)]
     counts = np.zeros(len(rows.power), bool)
@@ -69,16 +75,47 @@ def output_column_facts(
     ]
     worst_sqnr_db = min([*([] if selected else [sqnr_db(rows.power.sum(), rows.noise.sum())]), *levels], default=None)
     held = [o for o in operands if o.sqnr_db is not None and (not selected or o.kind == "scores")]
-    weakest = min(held, key=_level, default=None) if record.parts else None
+    weakest = min(held, key=_level, default=None) if divided else None
     return OutputColumnFacts.model_validate(
         {
             **(_erased_operands(parts, dead) if by_operand else _dead_columns(dead)),
             "worst_sqnr_db": worst_sqnr_db,
             "worst": _worst_words(own if not by_operand else own[:0], weakest, worst_sqnr_db),
-            "operands": tuple(operands) if record.parts else (),
+            "operands": tuple(operands) if divided else (),
             "spoiled": bool(dead.any()) or min(levels, default=np.inf) < limits.threshold("quantize_error_sqnr_db"),
         }
     )
+
+
+def parts_of(record: OutputRecord, found: Comparison | None) -> tuple[PartRecord, ...]:
+    """Operands of the Concat that joins an output; where none does, neighbouring columns of one scale.
+
+    Columns differ in scale where 8 bits do not resolve one beside the other (``AUDIBLE``), such as scores beside boxes
+    in pixels. The quieter ones are judged as scores are: together, and alone where they are lost.
+
+    Args:
+        record: The output.
+        found: Float and quantized output, a row per column; None where they were not compared.
+
+    Returns:
+        Nothing where all columns have one scale. Values of at most 1 may be scores, however they were made: a quiet
+        column of them is a class that hardly ever occurs.
+    """
+    if record.parts or record.is_score or found is None or found.column("peak").max(initial=0.0) <= 1:
+        return record.parts
+    rows = _rows_of(found)
+    scales = np.full(len(rows.power), -1)
+    rest = np.where(rows.varies & (rows.power > ROUNDING * rows.power.max(initial=0.0)), rows.power, 0.0)
+    while rest.any():
+        own = audible_columns(rest, is_score=False)
+        scales[own], rest[own] = scales.max() + 1, 0.0
+    known = np.flatnonzero(scales >= 0)
+    turns = 1 + np.flatnonzero(np.diff(scales[known]))
+    starts = [0, *known[turns].tolist(), len(scales)]
+    if not 0 < len(turns) < MAX_PARTS:
+        return ()
+    runs = zip(starts, starts[1:], scales[known[[0, *turns]]].tolist(), strict=False)
+    return tuple(PartRecord(start=a, stop=b, tensor="", is_score=scale > 0) for a, b, scale in runs)
 
 
 def has_selected_rows(record: OutputRecord) -> bool:
@@ -118,7 +155,7 @@ def _rows_of(found: Comparison) -> _Rows:
 
 
 def audible_columns(power: Floats, is_score: bool) -> Flags:
-    """Columns of one operand that count by themselves, from their power."""
+    """Columns of one part that count by themselves, from their power."""
     audible: Flags = (power > 0) & (power >= (AUDIBLE_SCORE if is_score else AUDIBLE) * power.max(initial=0.0))
     return audible
 
@@ -126,7 +163,7 @@ def audible_columns(power: Floats, is_score: bool) -> Flags:
 def _operand(part: PartRecord, place: slice, rows: _Rows) -> OutputOperandFacts:
     power, noise = float(rows.power[place].sum()), float(rows.noise[place].sum())
     return OutputOperandFacts(
-        tensor=part.tensor,
+        tensor=part.tensor or None,
         columns=column_places(np.arange(part.start, part.stop)),
         sqnr_db=sqnr_db(power, noise) if power > 0 else None,
         kind=part.kind,
@@ -152,9 +189,14 @@ def _level(operand: OutputOperandFacts) -> float:
 def _worst_words(own: Floats, operand: OutputOperandFacts | None, level: float | None) -> str | None:
     """What has the lowest level, in words; None where it is the output as a whole."""
     if operand is not None and operand.sqnr_db == level:
-        return f"{operand.kind + ', ' if operand.kind else ''}columns {operand.columns} ({operand.tensor})"
+        return f"{operand.kind + ', ' if operand.kind else ''}{part_words(operand.columns, operand.tensor)}"
     found = np.flatnonzero(own == level)
     return f"column {found[0]}" if found.size else None
+
+
+def part_words(columns: str | None, tensor: str | None) -> str:
+    """Columns of a part by their places, and the operand that they come from."""
+    return f"columns {columns}{f' ({tensor})' if tensor else ''}"
 
 
 def column_places(numbers: Sequence[int] | NDArray[np.int64]) -> str:

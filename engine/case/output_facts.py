@@ -31,24 +31,26 @@ class AffineFacts(Facts):
 
 
 class OutputOperandFacts(Facts):
-    """One operand of the Concat that joins an output: some of its columns."""
+    """One part of an output: an operand of the Concat that joins it, or neighbouring columns of one scale."""
 
-    tensor: str | None = fact("name of the operand in the float model")
+    tensor: str | None = fact("name of the operand in the float model; None for columns of one scale")
     columns: str | None = fact("the output's columns that it fills, from 0")
     sqnr_db: float | None = fact("sqnr_db of these columns together", "dB")
     kind: str | None = fact("what it holds in the head of a detector: boxes, objectness, scores, classes or masks")
 
 
 class OutputColumnFacts(Facts):
-    """An output column by column, as it is returned, and by the operands of the Concat that joins them.
+    """An output column by column, as it is returned, and by its parts: operands of the Concat that joins them.
 
-    A column counts if it has at least 1e-4 of the power of the loudest column of its operand; among scores 1e-2, for
-    those of a class that hardly ever occurs are no fault. Scores compete with each other, so that their noise counts
-    together: one of them counts by itself where it is lost, with noise of more than half of its power.
+    Where no Concat does, columns are parts by themselves that 8 bits do not resolve beside the others: they have less
+    than 2⁻¹⁶ of the power of the loudest (48 dB). A column counts if it has more than that of the loudest column of its
+    part; among scores 1e-2, for those of a class that hardly ever occurs are no fault. Scores compete with each other,
+    so that their noise counts together: one of them counts by itself where it is lost, with noise of more than half of
+    its power.
     """
 
     worst_sqnr_db: float | None = fact(
-        "lowest sqnr_db of the output as a whole, of its operands and of its columns that count by themselves", "dB"
+        "lowest sqnr_db of the output as a whole, of its parts and of its columns that count by themselves", "dB"
     )
     worst: str | None = fact("which of them that is; None for the output as a whole")
     dead: int | None = fact(
@@ -56,9 +58,9 @@ class OutputColumnFacts(Facts):
         "operands are judged, all of those that are erased"
     )
     dead_places: str | None = fact("these columns, from 0")
-    operands: tuple[OutputOperandFacts, ...] = Field(default=(), description="operands of the Concat, in order")
+    operands: tuple[OutputOperandFacts, ...] = Field(default=(), description="parts of the output, in order")
     spoiled: bool | None = fact(
-        "a column that counts is dead, or one that counts by itself or an operand is under quantize_error_sqnr_db"
+        "a column that counts is dead, or one that counts by itself or a part is under quantize_error_sqnr_db"
     )
 
 

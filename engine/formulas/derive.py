@@ -21,7 +21,7 @@ from quantmedic.engine.case.facts import (
     TensorFacts,
     WeightErrorFacts,
 )
-from quantmedic.engine.case.output_columns import has_selected_rows, mixes_scores, output_column_facts
+from quantmedic.engine.case.output_columns import has_selected_rows, mixes_scores, output_column_facts, parts_of
 from quantmedic.engine.case.output_comparison import affine_facts, ending_facts
 from quantmedic.engine.case.records import Case, OperatorRecord
 from quantmedic.engine.case.statistics import SAMPLE_DTYPE, SampleTable
@@ -396,7 +396,10 @@ def _worst_step(case: Case, tensors: tuple[TensorFacts, ...]) -> float | None:
 
 def _agreement_of_classes(case: Case, agreement: float | None) -> float | None:
     """The agreement, unless scores stand beside something else in the first output: those columns are no classes."""
-    return None if case.record.outputs and mixes_scores(case.record.outputs[0].parts) else agreement
+    if agreement is None or not case.record.outputs:
+        return agreement
+    found = case.statistics[main_role(case)].comparisons.get("column.0")
+    return None if mixes_scores(parts_of(case.record.outputs[0], found)) else agreement
 
 
 def _is_harmed(

@@ -18,6 +18,7 @@ from quantmedic.reports.blocks import (
     make_table,
 )
 from quantmedic.reports.sections.tables import operator_text
+from quantmedic.reports.sections.verdict import worst_part
 from quantmedic.reports.text import (
     NOT_MEASURED,
     bytes_text,
@@ -131,14 +132,12 @@ def _cost_rows(diagnosis: Diagnosis) -> Iterator[CostRow]:
 
 
 def _worst_row(outputs: Sequence[OutputFacts]) -> Iterator[CostRow]:
-    """The worst column or operand of any output, where that is worse than the output as a whole."""
-    levels = [level for output in outputs if (level := output.worst_sqnr_db) is not None]
-    worst = next((output for output in outputs if levels and output.worst_sqnr_db == min(levels)), None)
-    if worst is None or worst.columns.worst is None:
+    """The worst column or part of any output, where that is worse than the output as a whole."""
+    if (worst := worst_part(outputs)) is None:
         return
-    place = visible(worst.columns.worst, 60)
+    place = visible(worst.columns.worst or "", 60)
     place += f" of {name(worst.name)}" if len(outputs) > 1 else ""
-    yield (f"SQNR of the worst of it, {place}", "", decibels(min(levels)), "")
+    yield (f"SQNR of the worst of it, {place}", "", decibels(worst.worst_sqnr_db), "")
 
 
 def _latency_method(model: ModelFacts) -> str:

@@ -1,12 +1,13 @@
 """The verdict and the strength of its evidence in words."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from quantmedic.engine.case.facts import OutputFacts
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.metrics.labels import FAULT_WORDS
 from quantmedic.reports.sections.harm import UNUSED, gains_much, undecided_text, withstood_size, withstood_text
 from quantmedic.reports.sections.run_kind import device_alone, files_only, float_alone, weights_only, without_data
-from quantmedic.reports.text import capital, loss_word, metric_label
+from quantmedic.reports.text import capital, decibels, loss_word, metric_label, name, visible
 
 VERDICTS = {
     "healthy": "No cause of medium or high severity was found.",
@@ -106,8 +107,23 @@ def _finding_text(diagnosis: Diagnosis) -> str:
     if diagnosis.evidence_strength.statement == "proven":
         return f"Quantization costs accuracy{why}."
     if model.harmed or grave is None:
-        return f"Quantization harms the outputs{why}."
+        return f"Quantization harms the outputs{why}{_place_of_harm(diagnosis)}."
     return DEVICE_ALONE if device_alone(diagnosis) else f"A cause of {grave} severity was found."
+
+
+def worst_part(outputs: Sequence[OutputFacts]) -> OutputFacts | None:
+    """The output whose column or part is the worst of all outputs; None where an output as a whole is."""
+    known = [output for output in outputs if output.worst_sqnr_db is not None]
+    worst = min(known, key=lambda output: output.worst_sqnr_db or 0.0, default=None)
+    return None if worst is None or worst.columns.worst is None else worst
+
+
+def _place_of_harm(diagnosis: Diagnosis) -> str:
+    """The worst part where an output is divided: the output as a whole may hide it."""
+    worst = worst_part(diagnosis.outputs)
+    if worst is None or not worst.columns.operands or not worst.columns.spoiled:
+        return ""
+    return f": {visible(worst.columns.worst or '', 60)} of {name(worst.name)} keep {decibels(worst.worst_sqnr_db)}"
 
 
 def _verdicts(diagnosis: Diagnosis) -> Mapping[str, str]:

@@ -53,6 +53,31 @@ def test_with_the_joint_in_float_nothing_is_said(form: Form, tmp_path: Path) -> 
     assert (diagnosis.verdict, diagnosis.causes, diagnosis.model.degraded_layers) == ("healthy", (), 0)
 
 
+def test_scores_that_no_concat_joins_to_boxes_are_judged_by_themselves(tmp_path: Path) -> None:
+    """One grid for boxes in pixels and scores: the output as a whole is as noisy as that of the healthy twin."""
+    levels = []
+    for healthy in (False, True):
+        (folder := tmp_path / str(healthy)).mkdir()
+        float_model, quantized, data = detector_pair(folder, "scaled", healthy=healthy)
+        diagnosis = quantmedic.diagnose(
+            float_model, quantized, representative=str(data), validation=str(data), output=folder / "report"
+        )
+        (output,) = diagnosis.outputs
+        assert [(part.tensor, part.columns) for part in output.columns.operands] == [(None, "0…3"), (None, "4…6")]
+        levels.append((diagnosis.model.output_sqnr_db, output.columns.operands[1].sqnr_db))
+        text = (folder / "report" / "report.md").read_text(encoding="utf-8")
+        assert ("columns 4…6 of found keep 0.0 dB" in text) is not healthy
+        if healthy:
+            assert (diagnosis.verdict, diagnosis.causes) == ("healthy", ())
+            continue
+        assert diagnosis.verdict == "degraded" and diagnosis.causes[0].severity == "high"
+        assert set(diagnosis.causes[0].subjects) & {"found", "sizes"}, diagnosis.causes[0]
+        assert output.columns.dead_places == "4…6"
+        assert diagnosis.loss_budget.outputs[0].name == "found, columns 4 to 6"
+    (ill, lost), (well, kept) = levels
+    assert ill == pytest.approx(well, abs=0.5) and lost == pytest.approx(0.0, abs=0.01) and kept > 20
+
+
 def test_rows_that_topk_selects_are_judged_by_their_scores(tmp_path: Path) -> None:
     """Two rows that change places are no noise: both models sort their scores, and only these are compared."""
     for healthy in (False, True):

@@ -8,7 +8,7 @@ import onnx
 
 from builders.onnx_models import Net, images, random, save_pair, static
 
-Form = Literal["rows", "columns", "scales", "flat", "nested", "apart", "bins", "fine", "masks", "selected"]
+Form = Literal["rows", "columns", "scales", "flat", "nested", "apart", "bins", "fine", "masks", "selected", "scaled"]
 CLASSES = 3
 #: Pixels that boxes span: one step of 8 bits is wider than a score can be.
 PIXELS = 640.0
@@ -21,8 +21,9 @@ def detector(form: Form = "rows") -> onnx.ModelProto:
     scales, each joined, joined once more. ``flat`` ``[n, 7]``: of the whole image. ``nested`` ``[n, 16, 8]``: scores
     joined with an objectness first. ``apart``: boxes and scores in two outputs. ``bins`` ``[n, 7, 16]``: each side of a
     box is the expectation over bins (DFL), as YOLOv8 has it. ``fine``: the same for boxes that are small beside the
-    picture. ``masks`` ``[n, 13, 16]``: the same with coefficients of
-    the maps of a second output. ``selected`` ``[n, 5, 6]``: the best five boxes with score and class, as in YOLOv10.
+    picture. ``masks`` ``[n, 13, 16]``: the same with coefficients of the maps of a second output. ``selected``
+    ``[n, 5, 6]``: the best five boxes with score and class, as in YOLOv10. ``scaled`` ``[n, 7, 16]``: one Sigmoid makes
+    both, a factor for each column brings boxes to pixels, and nothing is joined.
     """
     net = Net()
     x = net.input("image", ["n", 3, 8, 8])
@@ -37,6 +38,11 @@ def detector(form: Form = "rows") -> onnx.ModelProto:
         net.output(net.add("Concat", *parts, out="found", axis=1), shape=["n", 7, 16])
     elif form in ("bins", "fine", "masks", "selected"):
         _yolo(net, x, form)
+    elif form == "scaled":
+        raw = net.conv(x, random(2, 4 + CLASSES, 8, 1, 1), random(4, 4 + CLASSES), out="raw")
+        sizes = np.array([PIXELS] * 4 + [1.0] * CLASSES, np.float32).reshape(1, -1, 1)
+        shares = _reshaped(net, net.add("Sigmoid", raw, out="shares"), 4 + CLASSES, 16)
+        net.output(net.add("Mul", shares, net.const("sizes", sizes), out="found"), shape=["n", 7, 16])
     elif form == "apart":
         for part, width in zip(_heads(net, x), (4, CLASSES), strict=True):
             net.output(_rows(net, part, width, 16), shape=["n", 16, width])
@@ -55,9 +61,11 @@ def detector(form: Form = "rows") -> onnx.ModelProto:
 
 
 def detector_pair(folder: Path, form: Form = "rows", *, healthy: bool = False, n: int = 24) -> tuple[Path, Path, Path]:
-    """Float and int8 model and samples; the healthy one leaves what joins boxes and scores in float."""
+    """Float and int8 model and samples; the healthy one leaves what brings boxes and scores together in float."""
     model = detector(form)
-    joints = [node.name for node in model.graph.node if node.op_type == "Concat"] if healthy else []
+    joints = (
+        [node.name for node in model.graph.node if node.name == "found" or node.op_type == "Concat"] if healthy else []
+    )
     feed = {"image": images(n)}
     quantized = static(model, feed, folder, per_channel=True, nodes_to_exclude=joints)
     data = folder / "images.npz"
