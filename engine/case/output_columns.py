@@ -91,7 +91,8 @@ def parts_of(record: OutputRecord, found: Comparison | None) -> tuple[PartRecord
     """Operands of the Concat that joins an output; where none does, neighbouring columns of one scale.
 
     Columns differ in scale where 8 bits do not resolve one beside the other (``AUDIBLE``), such as scores beside boxes
-    in pixels. The quieter ones are judged as scores are: together, and alone where they are lost.
+    in pixels: they are parted at the widest gap between their powers. The quieter ones are judged as scores are:
+    together, and alone where they are lost.
 
     Args:
         record: The output.
@@ -105,17 +106,28 @@ def parts_of(record: OutputRecord, found: Comparison | None) -> tuple[PartRecord
         return record.parts
     rows = _rows_of(found)
     scales = np.full(len(rows.power), -1)
-    rest = np.where(rows.varies & (rows.power > ROUNDING * rows.power.max(initial=0.0)), rows.power, 0.0)
-    while rest.any():
-        own = audible_columns(rest, is_score=False)
-        scales[own], rest[own] = scales.max() + 1, 0.0
-    known = np.flatnonzero(scales >= 0)
+    known = np.flatnonzero(rows.varies & (rows.power > ROUNDING * rows.power.max(initial=0.0)))
+    for scale, columns in enumerate(_part_at_gaps(known[np.argsort(-rows.power[known])], rows.power)):
+        scales[columns] = scale
     turns = 1 + np.flatnonzero(np.diff(scales[known]))
     starts = [0, *known[turns].tolist(), len(scales)]
     if not 0 < len(turns) < MAX_PARTS:
         return ()
     runs = zip(starts, starts[1:], scales[known[[0, *turns]]].tolist(), strict=False)
     return tuple(PartRecord(start=a, stop=b, tensor="", is_score=scale > 0) for a, b, scale in runs)
+
+
+def _part_at_gaps(columns: NDArray[np.int64], power: Floats) -> list[NDArray[np.int64]]:
+    """Columns, the loudest first, parted at the widest gap until 8 bits resolve all of a part beside each other."""
+    parts, rest = [], [columns]
+    while rest:
+        levels = power[own := rest.pop()]
+        if len(own) < 2 or levels[-1] >= AUDIBLE * levels[0]:
+            parts.append(own)
+            continue
+        gap = 1 + int((levels[:-1] / levels[1:]).argmax())
+        rest += [own[gap:], own[:gap]]
+    return parts
 
 
 def has_selected_rows(record: OutputRecord) -> bool:
@@ -196,7 +208,8 @@ def _worst_words(own: Floats, operand: OutputOperandFacts | None, level: float |
 
 def part_words(columns: str | None, tensor: str | None) -> str:
     """Columns of a part by their places, and the operand that they come from."""
-    return f"columns {columns}{f' ({tensor})' if tensor else ''}"
+    noun = "column" if columns is not None and columns.isdigit() else "columns"
+    return f"{noun} {columns}{f' ({tensor})' if tensor else ''}"
 
 
 def column_places(numbers: Sequence[int] | NDArray[np.int64]) -> str:

@@ -42,11 +42,11 @@ class OutputOperandFacts(Facts):
 class OutputColumnFacts(Facts):
     """An output column by column, as it is returned, and by its parts: operands of the Concat that joins them.
 
-    Where no Concat does, columns are parts by themselves that 8 bits do not resolve beside the others: they have less
-    than 2⁻¹⁶ of the power of the loudest (48 dB). A column counts if it has more than that of the loudest column of its
-    part; among scores 1e-2, for those of a class that hardly ever occurs are no fault. Scores compete with each other,
-    so that their noise counts together: one of them counts by itself where it is lost, with noise of more than half of
-    its power.
+    Where no Concat does and 8 bits do not resolve some columns beside the loudest (they have less than 2⁻¹⁶ of its
+    power, 48 dB), the parts are those on both sides of the widest gap between the powers. A column counts if it has
+    more than that of the loudest column of its part; among scores 1e-2, for those of a class that hardly ever occurs
+    are no fault. Scores compete with each other, so that their noise counts together: one of them counts by itself
+    where it is lost, with noise of more than half of its power.
     """
 
     worst_sqnr_db: float | None = fact(

@@ -19,6 +19,7 @@ from quantmedic.engine.case.budget_record import (
     SourceRecord,
     TaskLossRecord,
 )
+from quantmedic.engine.case.output_columns import column_places, part_words
 from quantmedic.engine.case.records import CaseRecord, TensorRecord
 from quantmedic.engine.contract.budget_report import (
     BudgetFamily,
@@ -427,7 +428,7 @@ def output_part_name(part: OutputPart, record: CaseRecord) -> str:
     if part.start is None:
         return name
     joined = next((own.tensor for own in output.parts if own.start == part.start), None)
-    return f"{name}, {joined}" if joined is not None else f"{name}, columns {part.start} to {(part.stop or 0) - 1}"
+    return f"{name}, {joined or part_words(column_places(range(part.start, part.stop or 0)), None)}"
 
 
 def source_words(

@@ -73,7 +73,7 @@ def test_scores_that_no_concat_joins_to_boxes_are_judged_by_themselves(tmp_path:
         assert diagnosis.verdict == "degraded" and diagnosis.causes[0].severity == "high"
         assert set(diagnosis.causes[0].subjects) & {"found", "sizes"}, diagnosis.causes[0]
         assert output.columns.dead_places == "4…6"
-        assert diagnosis.loss_budget.outputs[0].name == "found, columns 4 to 6"
+        assert diagnosis.loss_budget.outputs[0].name == "found, columns 4…6"
     (ill, lost), (well, kept) = levels
     assert ill == pytest.approx(well, abs=0.5) and lost == pytest.approx(0.0, abs=0.01) and kept > 20
 
@@ -85,7 +85,7 @@ def test_rows_that_topk_selects_are_judged_by_their_scores(tmp_path: Path) -> No
         float_model, quantized, data = detector_pair(folder, "selected", healthy=healthy)
         diagnosis = quantmedic.diagnose(float_model, quantized, representative=str(data), validation=str(data))
         (output,) = diagnosis.outputs
-        assert output.columns.worst == "scores, columns 4 (top_column)"
+        assert output.columns.worst == "scores, column 4 (top_column)"
         serious = [cause.cause for cause in diagnosis.causes if cause.severity in ("high", "medium")]
         assert serious == ([] if healthy else ["unbalanced-concatenation"])
         assert diagnosis.verdict == ("healthy" if healthy else "degraded")

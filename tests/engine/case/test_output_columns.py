@@ -5,7 +5,7 @@ import pytest
 
 from quantmedic.collectors.measure.outputs import compare_outputs
 from quantmedic.engine.case.facts import OutputColumnFacts, QuantizerFacts
-from quantmedic.engine.case.output_columns import output_column_facts
+from quantmedic.engine.case.output_columns import output_column_facts, parts_of
 from quantmedic.engine.case.records import OutputRecord, PartRecord
 from quantmedic.engine.decibels import sqnr_db
 
@@ -48,6 +48,26 @@ def test_scores_on_the_grid_of_boxes_are_dead() -> None:
         boxes, scores = facts.operands
         assert boxes.sqnr_db is not None and boxes.sqnr_db > 40
         assert scores.sqnr_db == pytest.approx(0.0)
+
+
+@pytest.mark.parametrize(
+    ("scales", "found"),
+    [
+        ([640, 300, 2, 1, 0.5], [(0, 2, False), (2, 5, True)]),
+        ([0.5, 640, 640, 1, 0, 1], [(0, 1, True), (1, 3, False), (3, 6, True)]),
+        ([640, 9, 3], []),
+        ([640, 320, 1e-6], []),
+        ([1, 1, 1e-3], []),
+    ],
+    ids=["at the widest gap", "on both sides", "one scale", "rounding of float32", "rare scores"],
+)
+def test_columns_that_no_concat_joins_are_parted_by_scale(
+    scales: list[float], found: list[tuple[int, int, bool]]
+) -> None:
+    x = np.random.default_rng(2).uniform(0, 1, (200, len(scales))) * np.array(scales)
+    record = OutputRecord(name="found", tensor=None, quantizer=QuantizerFacts(), columns=0, axis=1)
+    parts = parts_of(record, compare_outputs(x, x, 1))
+    assert [(part.start, part.stop, part.is_score) for part in parts] == found
 
 
 def test_what_is_not_dead() -> None:
