@@ -21,7 +21,6 @@ READERS = (
 )
 #: Facts that only formulas read, and the fact that these make of them.
 FEEDS = {
-    "OutputColumnFacts.spoiled": "ModelFacts.harmed",
     "DatasetFacts.input_unused_side": "DatasetFacts.nearest_unused_side",
     "SettingsFacts.wide_layers": "LayerFacts.wide_asked",
     "WeightFacts.moved_share": "CheckpointFacts.gptq_moved_share",
