@@ -50,7 +50,7 @@ def _is_erased(weight: WeightFacts, thresholds: Thresholds) -> bool:
 
 def _are_all_coarse(own: CheckpointFacts, thresholds: Thresholds) -> bool:
     shares = (own.coarse_share, own.wide_groups_share)
-    return any((share or 0.0) > thresholds.threshold("coarse_layer_share") for share in shares)
+    return any((share or 0.0) > thresholds.threshold("majority") for share in shares)
 
 
 def with_share_of_blocks(own: LanguageFacts) -> LanguageFacts:
@@ -71,7 +71,7 @@ def with_layers(own: CheckpointFacts, layers: Sequence[LayerFacts], thresholds: 
         return own
     others = (own.unexplained or 0) + (own.misfolded_norms or 0) + (own.unscaled_biases or 0)
     shares = (layer.weight.coarse_share for layer in layers)
-    coarse = [share > thresholds.threshold("ruined_channel_share") for share in shares if share is not None]
+    coarse = [share > thresholds.threshold("majority") for share in shares if share is not None]
     sound = [layer.weight for layer in layers if not is_faulty(layer.weight, thresholds)]
     wide = [_has_wide_groups(weight, thresholds) for weight in sound if weight.quantizer.bits is not None]
     return own.model_copy(

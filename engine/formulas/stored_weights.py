@@ -16,11 +16,11 @@ def _is_above(value: float | None, limit: float) -> bool:
 
 
 def _is_mostly_dead(weight: WeightFacts, limit: Limit) -> bool:
-    return _is_above(weight.dead_share, limit("dead_layer_share"))
+    return _is_above(weight.dead_share, limit("majority"))
 
 
 def _is_misread(weight: WeightFacts, limit: Limit) -> bool:
-    return _is_above(weight.reading_gain_db, limit("weight_reading_gain_db"))
+    return _is_above(weight.reading_gain_db, limit("bit_gain_db"))
 
 
 def _is_exchanged(weight: WeightFacts, limit: Limit) -> bool:
@@ -54,8 +54,8 @@ def _has_misscaled_groups(weight: WeightFacts, limit: Limit) -> bool:
 
 
 def _is_clipped(weight: WeightFacts, limit: Limit) -> bool:
-    is_beyond = _is_above(weight.clipped_share, limit("weight_clipped_share"))
-    return is_beyond and _is_above(weight.grid_gain_db, limit("weight_grid_gain_db"))
+    is_beyond = _is_above(weight.clipped_share, limit("clipped_share"))
+    return is_beyond and _is_above(weight.grid_gain_db, limit("bit_gain_db"))
 
 
 def _is_shifted(weight: WeightFacts, limit: Limit) -> bool:
@@ -63,7 +63,7 @@ def _is_shifted(weight: WeightFacts, limit: Limit) -> bool:
 
 
 def _has_outliers(weight: WeightFacts, limit: Limit) -> bool:
-    return bool(weight.outlier_groups) and _is_above(weight.outlier_noise_share, limit("outlier_noise_share"))
+    return bool(weight.outlier_groups) and _is_above(weight.outlier_noise_share, limit("dominant_share"))
 
 
 #: Faults of a layer between checkpoints, the deepest first, with the fact that shows each. A fault makes those of later
@@ -106,7 +106,7 @@ def _hidden_by_faults(weight: WeightFacts, limit: Limit) -> list[str]:
         return [*(fact for _, fact in _FAULTS[seen + 1 :] if fact), *_OF_ROUNDING, *broken]
     # Gains that are folded in make columns small whose inputs are small; where all channels are coarse, bits are few.
     is_folded = _is_above(weight.input_gain_ratio, limit("folded_input_gains"))
-    loses_all = is_folded or _is_above(weight.coarse_share, limit("ruined_channel_share"))
+    loses_all = is_folded or _is_above(weight.coarse_share, limit("majority"))
     has_outliers = _has_outliers(weight, limit)
     return ["lost_inputs"] * (loses_all or has_outliers) + ["peer_zscore"] * has_outliers
 
@@ -114,8 +114,8 @@ def _hidden_by_faults(weight: WeightFacts, limit: Limit) -> list[str]:
 def _hidden_by_grids(weight: WeightFacts, limit: Limit) -> list[str]:
     """In a network: another axis or one shift explains weights that are off; then no better range is known either."""
     order_is_kept = not _is_above(weight.disordered_share, limit("weight_disordered_share"))
-    is_explained = _is_above(weight.axis_gain_db, limit("weight_axis_gain_db")) or (
-        _is_above(weight.shift_error_share, limit("shift_error_share")) and order_is_kept
+    is_explained = _is_above(weight.axis_gain_db, limit("bit_gain_db")) or (
+        _is_above(weight.shift_error_share, limit("quarter_share")) and order_is_kept
     )
     bits, used = weight.quantizer.bits, weight.effective_bits
     is_other_grid = is_explained or (bits is not None and used is not None and used < bits)

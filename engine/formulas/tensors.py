@@ -49,7 +49,7 @@ def grid_of(quantizer: QuantizerFacts) -> Grid | None:
 
 def tensor_facts(case: Case, thresholds: Thresholds) -> tuple[TensorFacts, ...]:
     """Facts of all tensors, as measured."""
-    carried_in = thresholds.threshold("own_noise_share")
+    carried_in = thresholds.threshold("notable_share")
     found = {role: _data_facts(case, role, carried_in) for role in case.statistics}
     best = found[main_role(case)][1] if found else {}
     return tuple(

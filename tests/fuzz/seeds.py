@@ -61,7 +61,7 @@ Text with a [link](https://example.org) and `code`.
 THRESHOLDS = """\
 activation_zscore: 16
 degrade_layer_ratio: 0.3
-clip_energy_share: 0.5
+dominant_share: 0.5
 threshold_quantize_error: {mse: 0.1, cs: 0.1, sqnr: 0.1}
 threshold_zscore_outlier_removal: 5.0
 """

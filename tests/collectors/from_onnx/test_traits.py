@@ -118,11 +118,11 @@ def test_integer_kernels_add_what_was_measured(tmp_path) -> None:
     floats = run(float_model, {"image": X})["scores"]
     executed = run(quantized, {"image": X})["scores"]
     quiet = models.kernel_facts(Batch({"image": X}), Reading({}, {}, ([floats], [executed])), 1)
-    assert 0 <= quiet["integer_kernel_noise"] < BASE.threshold("kernel_noise_ratio")
+    assert 0 <= quiet["integer_kernel_noise"] < BASE.threshold("noise_ratio")
     assert not {"exact_kernel_noise", "kernels_avoided_by"} & quiet.keys()
     loud = models.kernel_facts(Batch({"image": X}), Reading({}, {}, ([floats], [executed * 0])), 1)
-    assert loud["integer_kernel_noise"] > BASE.threshold("kernel_noise_ratio")
-    assert loud["exact_kernel_noise"] < BASE.threshold("kernel_noise_ratio")
+    assert loud["integer_kernel_noise"] > BASE.threshold("noise_ratio")
+    assert loud["exact_kernel_noise"] < BASE.threshold("noise_ratio")
     assert loud["kernels_avoided_by"] == 'session.x64quantprecision = "1"'
 
 

@@ -1,0 +1,182 @@
+"""Curves of thresholds: what quantmedic says of the kept cases of the ledger at half and at double of each.
+
+From the repository root, after ``python benchmarks/case_ledger.py run LEDGER --keep DIR``::
+
+    python benchmarks/threshold_curves.py judge CURVES --keep DIR
+    python benchmarks/threshold_curves.py write CURVES
+
+``judge`` goes on where CURVES ends; a line holds what was said of one case, and with each threshold that changes it. A
+case is judged again only where a comparison with the threshold has another outcome and, if rules alone read it, so
+have their findings. ``write`` puts the curves into ``rules/thresholds.yaml`` in place of sources that are first
+guesses, and names those that no case moves.
+"""
+
+import argparse
+import json
+import operator
+import re
+from collections.abc import Callable, Container, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from case_ledger import LANGUAGE, LEDGER, SEED, read
+from zoo.asking import KEPT, Answer
+from zoo.cases import Built, Spec, build
+from zoo.protocol.entries import row_of
+from zoo.protocol.layers import layer_names, said_of
+from zoo.protocol.scores import alarms, place
+
+import quantmedic
+from quantmedic.engine.case.facts import CaseFacts
+from quantmedic.engine.case.records import Case
+from quantmedic.engine.diagnosis.harm import as_if_harmed
+from quantmedic.engine.formulas.derive import derive
+from quantmedic.engine.rules.evaluate import evaluate
+from quantmedic.engine.rules.rule import Rule
+from quantmedic.engine.rules.rulebase import RuleBase
+
+ROOT = Path(__file__).parents[1]
+FACTORS = {"half": 0.5, "double": 2.0}
+#: Sources of thresholds that are asked for a curve; the others are published or computed.
+UNPROVEN = "own first guess|measured on the ledger"
+Line = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What was said of one case: a right cause first, a right cause anywhere, a cause of medium or high severity."""
+
+    first: bool
+    named: bool
+    alarm: bool
+
+
+class Probe(float):
+    """A threshold that notes at which factors something that is made of it would differ."""
+
+    __array_ufunc__ = None  # Arrays and their scalars leave comparisons to it.
+    noted: set[tuple[str, str]]
+    name: str
+
+
+def _noting(function: Callable[..., Any]) -> Callable[..., Any]:
+    def ask(probe: Probe, other: Any) -> Any:
+        now = function(float(probe), other)
+        differ = (at for at, factor in FACTORS.items() if np.any(function(float(probe) * factor, other) != now))
+        probe.noted.update((probe.name, at) for at in differ)
+        return now
+
+    return ask
+
+
+for _name in ("lt", "le", "gt", "ge", "eq", "ne", "add", "sub", "mul", "truediv"):
+    setattr(Probe, f"__{_name}__", _noting(getattr(operator, _name)))
+for _name in ("radd", "rsub", "rmul", "rtruediv", "rpow"):
+    setattr(Probe, f"__{_name}__", _noting(getattr(float, f"__{_name}__")))
+
+
+def main() -> None:
+    """Judge, or write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("command", choices=["judge", "write"])
+    parser.add_argument("curves", type=Path, help="a line for each case")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="what the ledger kept")
+    parser.add_argument("--cases", type=Path, default=LEDGER, help="a ledger of the cases to judge")
+    asked = parser.parse_args()
+    known = read(asked.curves) if asked.curves.exists() else {}
+    if asked.command == "write":
+        write_sources([*known.values()])
+        return
+    with asked.curves.open("a", encoding="utf-8") as file:
+        for name in read(asked.cases):
+            line = None if name in known or name.startswith(LANGUAGE) else judge_case(name, asked.keep)
+            if line is not None:
+                print(json.dumps(line), file=file, flush=True)
+
+
+def judge_case(name: str, keep: Path) -> Line | None:
+    """The line of a case; None where nothing was kept of it."""
+    built = build(Spec.by_name(name.partition(" ")[2], SEED), keep)
+    kept = sorted(built.folder.glob("*.proof")) or sorted(built.folder.glob("*.case"))
+    if not built.usable or not kept:
+        return None
+    base, case, noted = quantmedic.load_rulebase(), quantmedic.load_case(kept[0]), set[tuple[str, str]]()
+    now = judge_at(with_probes(base, noted), case, built)
+    moved: dict[str, Line] = {}
+    for threshold, at, changed in may_move(base, derive(case, base), noted):
+        if (outcome := judge_at(changed, case, built)) != now:
+            moved.setdefault(threshold, {})[at] = asdict(outcome)
+    kind = "control" if built.spec.control else "harmless" if built.is_harmless else "fault"
+    return {"case": name, "kind": kind, "now": asdict(now), "moved": moved}
+
+
+def with_probes(base: RuleBase, noted: set[tuple[str, str]]) -> RuleBase:
+    """The rules with thresholds that note what depends on them."""
+    probes = {}
+    for name, threshold in base.thresholds.items():
+        probe = Probe(threshold.value)
+        probe.name, probe.noted = name, noted
+        probes[name] = threshold.model_copy(update={"value": probe})
+    return base.model_copy(update={"thresholds": probes})
+
+
+def may_move(base: RuleBase, facts: CaseFacts, noted: Container[object]) -> Iterator[tuple[str, str, RuleBase]]:
+    """Thresholds whose half or double may change what is said, with the rules at it."""
+    texts = [(rule, rule.model_dump_json()) for rule in base.rules]
+    code = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "engine").rglob("*.py"))
+    asked = [name for name, threshold in base.thresholds.items() if re.search(UNPROVEN, threshold.source)]
+    for name, at in ((name, at) for name in asked for at in FACTORS if (name, at) in noted):
+        readers = tuple(rule for rule, text in texts if f'"${name}"' in text)
+        changed = base.with_thresholds({name: base.threshold(name) * FACTORS[at]}, at)
+        in_code = not readers or f'("{name}")' in code
+        if in_code or findings(changed, readers, facts) != findings(base, readers, facts):
+            yield name, at, changed
+
+
+def findings(base: RuleBase, rules: tuple[Rule, ...], facts: CaseFacts) -> set[tuple[str, str]]:
+    """What some rules find in the facts, and where harm is taken for granted."""
+    few = base.model_copy(update={"rules": rules})
+    results = (result for world in (facts, as_if_harmed(facts)) for result in evaluate(few, world))
+    return {finding.key for result in results for finding in result.findings}
+
+
+def judge_at(base: RuleBase, case: Case, built: Built) -> Outcome:
+    """What is said of a case by these thresholds."""
+    report = quantmedic.judge(case, base).model_dump(mode="json", include=KEPT)
+    row = row_of(built, Answer(said_of(report, layer_names(built))))
+    found = None if built.spec.control else place(row.right, row.said.names)
+    return Outcome(found == 1, found is not None, alarms(row, row.said))
+
+
+def write_sources(lines: list[Line]) -> None:
+    """Put curves in place of first guesses."""
+    path = ROOT / "rules" / "thresholds.yaml"
+    text, curves = path.read_text(encoding="utf-8"), {name for line in lines for name in line["moved"]}
+    for name in curves:
+        source = rf'(?m)^({name}:\n(?:  .*\n)*?  source: )"?(?:{UNPROVEN})[^;"\n]*([^"\n]*)"?$'
+        text = re.sub(source, lambda found, name=name: f'{found[1]}"{curve_of(name, lines)}{found[2]}"', text)
+    path.write_text(text, encoding="utf-8")
+    guesses = re.findall(r"(?m)^(\w+):\n(?:  .*\n)*?  source: .*first guess", text)
+    print("no case moves:", *guesses, sep="\n  ")
+
+
+def curve_of(name: str, lines: list[Line]) -> str:
+    """What the cases say of a threshold, in words."""
+    faults = [line for line in lines if line["kind"] == "fault"]
+    sound = [line for line in lines if line["kind"] != "fault"]
+
+    def count(key: str, at: str, lines: list[Line]) -> int:
+        return sum(line["moved"].get(name, {}).get(at, line["now"])[key] for line in lines)
+
+    right, half, double = (count("first", at, faults) for at in ("now", *FACTORS))
+    alarmed = ", ".join(str(count("alarm", at, sound)) for at in ("now", *FACTORS))
+    return (
+        f"measured on the ledger: {right} of {len(faults)} right first, at half {half}, at double {double},"
+        f" alarms {alarmed}"
+    )
+
+
+if __name__ == "__main__":
+    main()
