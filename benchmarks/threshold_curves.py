@@ -5,10 +5,9 @@ From the repository root, after ``python benchmarks/case_ledger.py run LEDGER --
     python benchmarks/threshold_curves.py judge CURVES --keep DIR
     python benchmarks/threshold_curves.py write CURVES
 
-``judge`` goes on where CURVES ends; a line holds what was said of one case, and with each threshold that changes it. A
-case is judged again only where a comparison with the threshold has another outcome and, if rules alone read it, so
-have their findings. ``write`` puts the curves into ``rules/thresholds.yaml`` in place of sources that are first
-guesses, and names those that no case moves.
+``judge`` goes on where CURVES ends, with a line for each case, and judges again only where a comparison with the
+threshold has another outcome and, if rules alone read it, so have their findings. ``write`` puts the curves into
+``rules/thresholds.yaml`` in place of first guesses, and names those that no case moves; other sources stay.
 """
 
 import argparse
@@ -16,7 +15,6 @@ import json
 import operator
 import re
 from collections.abc import Callable, Container, Iterator
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,31 +32,18 @@ from quantmedic.engine.case.records import Case
 from quantmedic.engine.diagnosis.harm import as_if_harmed
 from quantmedic.engine.formulas.derive import derive
 from quantmedic.engine.rules.evaluate import evaluate
-from quantmedic.engine.rules.rule import Rule
 from quantmedic.engine.rules.rulebase import RuleBase
 
 ROOT = Path(__file__).parents[1]
 FACTORS = {"half": 0.5, "double": 2.0}
-#: Sources of thresholds that are asked for a curve; the others are published or computed.
 UNPROVEN = "own first guess|measured on the ledger"
 Line = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What was said of one case: a right cause first, a right cause anywhere, a cause of medium or high severity."""
-
-    first: bool
-    named: bool
-    alarm: bool
 
 
 class Probe(float):
     """A threshold that notes at which factors something that is made of it would differ."""
 
     __array_ufunc__ = None  # Arrays and their scalars leave comparisons to it.
-    noted: set[tuple[str, str]]
-    name: str
 
 
 def _noting(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -73,8 +58,6 @@ def _noting(function: Callable[..., Any]) -> Callable[..., Any]:
 
 for _name in ("lt", "le", "gt", "ge", "eq", "ne", "add", "sub", "mul", "truediv"):
     setattr(Probe, f"__{_name}__", _noting(getattr(operator, _name)))
-for _name in ("radd", "rsub", "rmul", "rtruediv", "rpow"):
-    setattr(Probe, f"__{_name}__", _noting(getattr(float, f"__{_name}__")))
 
 
 def main() -> None:
@@ -87,12 +70,10 @@ def main() -> None:
     asked = parser.parse_args()
     known = read(asked.curves) if asked.curves.exists() else {}
     if asked.command == "write":
-        write_sources([*known.values()])
-        return
+        return write_sources([*known.values()])
     with asked.curves.open("a", encoding="utf-8") as file:
         for name in read(asked.cases):
-            line = None if name in known or name.startswith(LANGUAGE) else judge_case(name, asked.keep)
-            if line is not None:
+            if not (name in known or name.startswith(LANGUAGE)) and (line := judge_case(name, asked.keep)):
                 print(json.dumps(line), file=file, flush=True)
 
 
@@ -103,23 +84,16 @@ def judge_case(name: str, keep: Path) -> Line | None:
     if not built.usable or not kept:
         return None
     base, case, noted = quantmedic.load_rulebase(), quantmedic.load_case(kept[0]), set[tuple[str, str]]()
-    now = judge_at(with_probes(base, noted), case, built)
+    probes = {key: each.model_copy(update={"value": Probe(each.value)}) for key, each in base.thresholds.items()}
+    for key, each in probes.items():
+        each.value.name, each.value.noted = key, noted
+    now = judge_at(base.model_copy(update={"thresholds": probes}), case, built)
     moved: dict[str, Line] = {}
     for threshold, at, changed in may_move(base, derive(case, base), noted):
         if (outcome := judge_at(changed, case, built)) != now:
-            moved.setdefault(threshold, {})[at] = asdict(outcome)
+            moved.setdefault(threshold, {})[at] = outcome
     kind = "control" if built.spec.control else "harmless" if built.is_harmless else "fault"
-    return {"case": name, "kind": kind, "now": asdict(now), "moved": moved}
-
-
-def with_probes(base: RuleBase, noted: set[tuple[str, str]]) -> RuleBase:
-    """The rules with thresholds that note what depends on them."""
-    probes = {}
-    for name, threshold in base.thresholds.items():
-        probe = Probe(threshold.value)
-        probe.name, probe.noted = name, noted
-        probes[name] = threshold.model_copy(update={"value": probe})
-    return base.model_copy(update={"thresholds": probes})
+    return {"case": name, "kind": kind, "now": now, "moved": moved}
 
 
 def may_move(base: RuleBase, facts: CaseFacts, noted: Container[object]) -> Iterator[tuple[str, str, RuleBase]]:
@@ -128,54 +102,48 @@ def may_move(base: RuleBase, facts: CaseFacts, noted: Container[object]) -> Iter
     code = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "engine").rglob("*.py"))
     asked = [name for name, threshold in base.thresholds.items() if re.search(UNPROVEN, threshold.source)]
     for name, at in ((name, at) for name in asked for at in FACTORS if (name, at) in noted):
-        readers = tuple(rule for rule, text in texts if f'"${name}"' in text)
         changed = base.with_thresholds({name: base.threshold(name) * FACTORS[at]}, at)
-        in_code = not readers or f'("{name}")' in code
-        if in_code or findings(changed, readers, facts) != findings(base, readers, facts):
+        few = {"rules": tuple(rule for rule, text in texts if f'"${name}"' in text)}
+        before, after = (findings(each.model_copy(update=few), facts) for each in (base, changed))
+        if before != after or not few["rules"] or f'("{name}")' in code:
             yield name, at, changed
 
 
-def findings(base: RuleBase, rules: tuple[Rule, ...], facts: CaseFacts) -> set[tuple[str, str]]:
-    """What some rules find in the facts, and where harm is taken for granted."""
-    few = base.model_copy(update={"rules": rules})
-    results = (result for world in (facts, as_if_harmed(facts)) for result in evaluate(few, world))
+def findings(base: RuleBase, facts: CaseFacts) -> set[tuple[str, str]]:
+    """What the rules find in the facts, and where harm is taken for granted."""
+    results = (result for world in (facts, as_if_harmed(facts)) for result in evaluate(base, world))
     return {finding.key for result in results for finding in result.findings}
 
 
-def judge_at(base: RuleBase, case: Case, built: Built) -> Outcome:
-    """What is said of a case by these thresholds."""
+def judge_at(base: RuleBase, case: Case, built: Built) -> dict[str, bool]:
+    """What is said of a case: a right cause first, one anywhere, a cause of medium or high severity."""
     report = quantmedic.judge(case, base).model_dump(mode="json", include=KEPT)
     row = row_of(built, Answer(said_of(report, layer_names(built))))
     found = None if built.spec.control else place(row.right, row.said.names)
-    return Outcome(found == 1, found is not None, alarms(row, row.said))
+    return {"first": found == 1, "named": found is not None, "alarm": alarms(row, row.said)}
 
 
 def write_sources(lines: list[Line]) -> None:
     """Put curves in place of first guesses."""
-    path = ROOT / "rules" / "thresholds.yaml"
-    text, curves = path.read_text(encoding="utf-8"), {name for line in lines for name in line["moved"]}
-    for name in curves:
+    text = (path := ROOT / "rules" / "thresholds.yaml").read_text(encoding="utf-8")
+    for name in {name for line in lines for name in line["moved"]}:
         source = rf'(?m)^({name}:\n(?:  .*\n)*?  source: )"?(?:{UNPROVEN})[^;"\n]*([^"\n]*)"?$'
         text = re.sub(source, lambda found, name=name: f'{found[1]}"{curve_of(name, lines)}{found[2]}"', text)
     path.write_text(text, encoding="utf-8")
-    guesses = re.findall(r"(?m)^(\w+):\n(?:  .*\n)*?  source: .*first guess", text)
-    print("no case moves:", *guesses, sep="\n  ")
+    print("no case moves:", *re.findall(r"(?m)^(\w+):\n(?:  .*\n)*?  source: .*first guess", text), sep="\n  ")
 
 
 def curve_of(name: str, lines: list[Line]) -> str:
     """What the cases say of a threshold, in words."""
-    faults = [line for line in lines if line["kind"] == "fault"]
-    sound = [line for line in lines if line["kind"] != "fault"]
 
-    def count(key: str, at: str, lines: list[Line]) -> int:
-        return sum(line["moved"].get(name, {}).get(at, line["now"])[key] for line in lines)
+    def count(key: str, faulty: bool) -> list[int]:
+        asked = [line for line in lines if (line["kind"] == "fault") == faulty]
+        said = ([line["moved"].get(name, {}).get(at, line["now"]) for line in asked] for at in ("now", *FACTORS))
+        return [sum(each[key] for each in found) for found in said]
 
-    right, half, double = (count("first", at, faults) for at in ("now", *FACTORS))
-    alarmed = ", ".join(str(count("alarm", at, sound)) for at in ("now", *FACTORS))
-    return (
-        f"measured on the ledger: {right} of {len(faults)} right first, at half {half}, at double {double},"
-        f" alarms {alarmed}"
-    )
+    (right, half, double), alarmed = count("first", True), ", ".join(map(str, count("alarm", False)))
+    of = f"{right} of {sum(line['kind'] == 'fault' for line in lines)}"
+    return f"measured on the ledger: {of} right first, at half {half}, at double {double}, alarms {alarmed}"
 
 
 if __name__ == "__main__":
