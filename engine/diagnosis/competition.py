@@ -15,8 +15,8 @@ from quantmedic.engine.diagnosis.harm import Loss, unsimulated_gain_db
 from quantmedic.engine.diagnosis.headline import is_number
 from quantmedic.engine.diagnosis.prediction import ENOUGH_DB, Prediction
 from quantmedic.engine.diagnosis.remedy_outcomes import RemedyOutcomes, gains_of, is_grave
-from quantmedic.engine.diagnosis.repair_runs import PREFERENCE_DB, SUFFICIENT_DB
-from quantmedic.engine.diagnosis.suspects import Suspect
+from quantmedic.engine.diagnosis.repair_runs import ANEW, PREFERENCE_DB, SUFFICIENT_DB
+from quantmedic.engine.diagnosis.suspects import Suspect, places_of
 from quantmedic.engine.formulas.change import Change, Targets
 from quantmedic.engine.rules.evaluate import Evidence, Finding, evaluate
 from quantmedic.engine.rules.remedy_kinds import AT_MOST, MORE_BITS
@@ -70,8 +70,17 @@ class Contender(NamedTuple):
     def size(self) -> tuple[bool, bool, float]:
         """How much its repair changes: nothing but data, then nothing but ranges, then few places."""
         is_of_data = all(found.rule.scope == "dataset" for found in self.findings)
-        places = math.inf if self.suspect.is_global else len({found.layer or found.subject for found in self.findings})
-        return not is_of_data, self.contains_others, places
+        return not is_of_data, self.contains_others, self._places
+
+    @property
+    def _places(self) -> float:
+        """Places that its repair changes; of a repair that makes the whole network anew, those where it is needed."""
+        repair = self.outcome.repair
+        if self.suspect.is_global:
+            return math.inf
+        if repair is None or repair.kind in ANEW:
+            return len({found.layer or found.subject for found in self.findings})
+        return len(places_of(repair.change))
 
     @property
     def contains_others(self) -> bool:
@@ -83,12 +92,6 @@ class Contender(NamedTuple):
     def heals_by_itself(self) -> bool:
         """Its repair stays within the bits in force, and suffices."""
         return self.gain_db is not None and self.gain_db >= SUFFICIENT_DB and not self.contains_others
-
-    @property
-    def is_of_ranges(self) -> bool:
-        """Its repair gives nothing but other ranges in the bits in force, and it is no mere hint."""
-        is_hint = all(found.rule.severity not in SERIOUS for found in self.suspect.findings)
-        return self.size[:2] == (True, False) and not is_hint
 
     @property
     def order(self) -> tuple[bool, int, bool]:
@@ -120,7 +123,7 @@ class Competition:
         """The causes in their order, with what each costs and the findings that it explains.
 
         A cause whose repair makes others vanish absorbs them. An absorbed cause is listed as a remark where it may as
-        well be the name of the loss; of those that other ranges of one place heal, one is enough.
+        well be the name of the loss.
 
         Args:
             suspects: The suspected causes.
@@ -129,19 +132,14 @@ class Competition:
         ranked = self.rank(suspects)
         absorbs = self._absorb(ranked, repair)
         absorbed = {found.key for own in absorbs.values() for found in own}
-        causes, named = [], set[str]()
+        causes = []
         for each in ranked:
             left = tuple(found for found in each.suspect.findings if found.key not in absorbed)
             if left:
                 cause = each.cause if left == each.suspect.findings else self._narrow(each, left)
                 causes.append(cause.model_copy(update={"absorbs": _list_explained(absorbs, cause.cause)}))
-            elif self._is_assumed or (each.is_of_ranges and named >= {*each.cause.subjects}):
-                continue
-            elif self._may_be_the_name(each, ranked):
+            elif not self._is_assumed and self._may_be_the_name(each, ranked):
                 causes.append(_as_remark(each.cause, absorbs))
-            else:
-                continue
-            named.update(causes[-1].subjects if each.is_of_ranges else ())
         findings = {suspect.cause: suspect.findings for suspect in suspects}
         judged = (self.loss.judge(cause, findings[cause.cause], self.outcomes[cause.cause]) for cause in causes)
         return tuple(sorted(judged, key=_severest))

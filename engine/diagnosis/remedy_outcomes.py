@@ -208,13 +208,17 @@ class RemedyOutcomes:
     def _trial_of(self, cause: CauseReport, advice: Advice) -> TrialRecord | None:
         """The trial that speaks for a remedy; where it proves nothing, what the printed text gave counts more.
 
-        That is not known where the text is for other data than those that it was run with.
+        So it does where it made the output noisier. It is not known where the text is for other data than those that
+        it was run with.
         """
+        executed = self.executed.get(f"{cause.cause}:{advice.id}")
+        if executed is not None and (executed.gain_db or 0.0) < -self.base.threshold("negligible_gain_db"):
+            return executed
         of_chosen = self.shown if self.repair is not None and advice.simulate == self.repair.kind else None
         trial = of_chosen or self.of(advice.simulate).trial
         if trial is None or trial.proven or any(snippet.reads == "application" for snippet in advice.snippets):
             return trial
-        return self.executed.get(f"{cause.cause}:{advice.id}", trial)
+        return executed if executed is not None else trial
 
 
 def remedy_outcomes(

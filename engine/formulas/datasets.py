@@ -32,7 +32,7 @@ from quantmedic.engine.formulas.input_relation import (
 )
 from quantmedic.engine.formulas.methods import RangeEnd, miss_of_ranges
 from quantmedic.engine.formulas.noise_sources import misfit_share
-from quantmedic.engine.formulas.stored_bins import bins_of_view
+from quantmedic.engine.formulas.stored_bins import bins_of_view, extremes
 from quantmedic.engine.formulas.strays import Strays, strays_by_role, words_of
 from quantmedic.engine.special_functions import entropy
 
@@ -241,12 +241,24 @@ def _reach(quantizer: QuantizerFacts, values: DistributionFacts) -> float | None
 
 
 def _saturation_excess(case: Case, statistics: SetStatistics, validation: SetStatistics) -> float | None:
-    """No more than lies at the set's largest value: even surfaces repeat the largest value of their own sample."""
+    """No more than lies at the set's largest value: even surfaces repeat the largest value of their own sample.
+
+    None where that value is in the lower half of the validation values: dark images of few levels are not over-exposed.
+    """
     mine, other = (_saturation(s.samples) for s in (statistics, validation))
-    if mine is None or other is None:
+    if mine is None or other is None or _is_dark(case, statistics, validation):
         return None
     blank = _blank_share(statistics.samples, _whole_deviation(statistics.samples)) or 0.0
     return min(mine - other, _top_share(case, statistics) / (1.0 - blank) if blank < 1.0 else 1.0)
+
+
+def _is_dark(case: Case, statistics: SetStatistics, validation: SetStatistics) -> bool:
+    """The largest value of the first input lies in the lower half of the range of another set."""
+    index = case.record.input_tensor
+    if index is None:
+        return False
+    low, high = extremes(validation)
+    return bool(extremes(statistics)[1][index] < (low[index] + high[index]) / 2)
 
 
 def _top_share(case: Case, statistics: SetStatistics) -> float:

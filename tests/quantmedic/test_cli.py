@@ -370,7 +370,7 @@ def test_own_rule_folder(pair, good, tmp_path):
         'message: "the input reaches {data.values.absmax:.0f}"\nremedies: [recalibrate-on-proper-data]\n'
     )
     (tmp_path / "X001.md").write_text("# wide-input-range (X001)\n\n<script>alert(1)</script>\n")
-    done = run("diagnose", *pair, "-v", good, "--rules", tmp_path, "-o", tmp_path / "r")
+    done = run("diagnose", *pair, "-v", good, "--rules", tmp_path, "-o", tmp_path / "r", "--verbose")
     assert done.returncode == 0, done.stderr
     assert "X001 wide-input-range" in done.stdout
     page = (tmp_path / "r" / "manual" / "X001.html").read_text()
