@@ -105,7 +105,7 @@ def _hidden_by_faults(weight: WeightFacts, limit: Limit) -> list[str]:
         broken = ["dead_groups"] if weight.broken_scales else []
         return [*(fact for _, fact in _FAULTS[seen + 1 :] if fact), *_OF_ROUNDING, *broken]
     # Gains that are folded in make columns small whose inputs are small; where all channels are coarse, bits are few.
-    is_folded = _is_above(weight.input_gain_ratio, limit("folded_input_gains"))
+    is_folded = _is_above(weight.input_gain_ratio, limit("lattice_scale_mismatch"))
     loses_all = is_folded or _is_above(weight.coarse_share, limit("majority"))
     has_outliers = _has_outliers(weight, limit)
     return ["lost_inputs"] * (loses_all or has_outliers) + ["peer_zscore"] * has_outliers
