@@ -25,6 +25,8 @@ from quantmedic.engine.rules.rulebase import RuleBase
 
 #: Repairs recover the same where their gains differ by less: the difference of two rounded figures in a report.
 SAME_DB = 1.0
+#: Kinds of changes after which values or weights are no longer rounded in the bits in force, or that are only a most.
+TAKES_AWAY = (*MORE_BITS, *AT_MOST, "fused")
 #: A defect of the data as sure as this is seen in the samples: it stands, although one repair of the data mends others.
 EVIDENT = 0.85
 #: Places with less of the noise are in the order of their facts.
@@ -69,7 +71,7 @@ class Contender(NamedTuple):
     @property
     def size(self) -> tuple[bool, bool, float]:
         """How much its repair changes: nothing but data, then nothing but ranges, then few places."""
-        is_of_data = all(found.rule.scope == "dataset" for found in self.findings)
+        is_of_data = any(found.rule.scope == "dataset" for found in self.findings)
         return not is_of_data, self.contains_others, self._places
 
     @property
@@ -86,7 +88,7 @@ class Contender(NamedTuple):
     def contains_others(self) -> bool:
         """Its repair takes quantizers away, or makes up for any noise: it heals where others would, too."""
         repair = self.outcome.repair
-        return repair is not None and (repair.kind in (*MORE_BITS, *AT_MOST) or bool(repair.change.learned))
+        return repair is not None and (repair.kind in TAKES_AWAY or bool(repair.change.learned))
 
     @property
     def heals_by_itself(self) -> bool:
@@ -177,7 +179,8 @@ class Competition:
         left = sorted(map(self._contender, suspects), key=key)
         ranked = []
         while left:
-            smallest = min((own for own in left if _recover_the_same(own, left[0])), key=lambda own: own.size)
+            alike = (own for own in left if own is left[0] or _recovers_the_same(own, left[0]))
+            smallest = min(alike, key=lambda own: own.size)
             left.remove(smallest)
             ranked.append(smallest)
         return ranked
@@ -325,11 +328,11 @@ def _severest(cause: CauseReport) -> tuple[int, bool, bool]:
     return SEVERITIES.index(cause.severity), cause.harm != "assumed", cause.harm == "assumed" and inferred
 
 
-def _recover_the_same(own: Contender, lead: Contender) -> bool:
-    """As grave as the leading one and as well known, with a change that recovers as much."""
-    if own is lead or own.order != lead.order:
-        return own is lead
-    return own.gain_db is not None and lead.gain_db is not None and abs(own.gain_db - lead.gain_db) <= SAME_DB
+def _recovers_the_same(own: Contender, lead: Contender) -> bool:
+    """As grave as the leading one and as well known, with a change that recovers as much and is no mere taking away."""
+    if own.order != lead.order or own.contains_others or own.gain_db is None or lead.gain_db is None:
+        return False
+    return abs(own.gain_db - lead.gain_db) <= SAME_DB
 
 
 def rank_tried(causes: Iterable[CauseReport], previous: Previous) -> tuple[CauseReport, ...]:
@@ -390,11 +393,16 @@ def rank_executed(
 def cause_report(
     findings: Sequence[Finding], base: RuleBase, facts: CaseFacts, spread: Mapping[str, Targets]
 ) -> CauseReport:
-    """One cause: what makes most of the noise first, and where that is not known, what is furthest beyond its limit.
+    """One cause: what makes most of the noise first, and where that is not known, the surer rule.
+
+    Of one rule what is furthest beyond its limit comes first.
 
     ``spread`` says where remedies go that are for every place that they help, by their kind.
     """
-    ordered = sorted(findings, key=lambda f: (SEVERITIES.index(f.rule.severity), -_loudness(f), -_excess(f)))
+    ordered = sorted(
+        findings,
+        key=lambda f: (SEVERITIES.index(f.rule.severity), -_loudness(f), -f.rule.confidence, -_excess(f)),
+    )
     lead = ordered[0]
     names = {layer.name: layer for layer in facts.layers}
     layers = dict.fromkeys(finding.layer for finding in ordered if finding.layer)

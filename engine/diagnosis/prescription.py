@@ -68,6 +68,8 @@ def prescribe(diagnosis: Diagnosis, base: RuleBase, asked: str | None = None) ->
     repairable = repairable and not diagnosis.model.is_twice_the_same and not diagnosis.model.float_is_quantized
     repairable = repairable and not _float_is_worse(diagnosis.metrics)
     given = _prescription_of(Candidates(diagnosis, base, toolchain)) if repairable else None
+    if diagnosis.verdict == "healthy" and given is not None and given.grade != "executed":
+        given = None  # What may do no good is not asked of a healthy model.
     guide = toolchain.guide if toolchain is not None and diagnosis.advice else None
     advice = tuple(dict.fromkeys((guide, *diagnosis.advice))) if guide else diagnosis.advice
     causes = rank_executed(diagnosis.causes, given, base)

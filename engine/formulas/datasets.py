@@ -243,7 +243,7 @@ def _reach(quantizer: QuantizerFacts, values: DistributionFacts) -> float | None
 def _saturation_excess(case: Case, statistics: SetStatistics, validation: SetStatistics) -> float | None:
     """No more than lies at the set's largest value: even surfaces repeat the largest value of their own sample.
 
-    None where that value is in the lower half of the validation values: dark images of few levels are not over-exposed.
+    None where that value is below the mean of the validation values: dark images of few levels are not over-exposed.
     """
     mine, other = (_saturation(s.samples) for s in (statistics, validation))
     if mine is None or other is None or _is_dark(case, statistics, validation):
@@ -253,12 +253,9 @@ def _saturation_excess(case: Case, statistics: SetStatistics, validation: SetSta
 
 
 def _is_dark(case: Case, statistics: SetStatistics, validation: SetStatistics) -> bool:
-    """The largest value of the first input lies in the lower half of the range of another set."""
+    """The largest value of the first input lies below the mean of another set."""
     index = case.record.input_tensor
-    if index is None:
-        return False
-    low, high = extremes(validation)
-    return bool(extremes(statistics)[1][index] < (low[index] + high[index]) / 2)
+    return index is not None and bool(extremes(statistics)[1][index] < validation.samples["mean"].mean())
 
 
 def _top_share(case: Case, statistics: SetStatistics) -> float:

@@ -109,8 +109,9 @@ def _of_verdict(diagnosis: Diagnosis, texts: dict[str, str]) -> Iterator[str]:
             yield f"{where}: not said that both files are the same model"
     if diagnosis.verdict == "healthy" and any(cause.is_serious for cause in diagnosis.causes):
         yield "healthy beside a serious cause"
-    if diagnosis.verdict == "healthy" and diagnosis.prescription is not None:
-        yield "healthy beside a prescription"
+    given = diagnosis.prescription
+    if diagnosis.verdict == "healthy" and given is not None and given.grade != "executed":
+        yield "healthy beside a prescription that was not executed"
     if diagnosis.model.is_twice_the_same and diagnosis.verdict != "not-comparable":
         yield f"one model given twice is {diagnosis.verdict}"
     if f'"verdict": "{diagnosis.verdict}"' not in render_json(diagnosis):
