@@ -71,9 +71,7 @@ def main() -> int:
         keep = asked.keep or Path(temporary)
         fill(asked.ledger, read(asked.cases), keep, asked.jobs, quick=asked.quick)
         if asked.patients is not None:
-            known = read(asked.ledger)
-            lines = (line for line in patient_lines(asked.patients, keep / "patients") if line["case"] not in known)
-            append(asked.ledger, lines)
+            append(asked.ledger, patient_lines(asked.patients, keep / "patients", read(asked.ledger)))
     print(sums(read(asked.ledger).values()))
     return 0
 
@@ -150,14 +148,17 @@ def language_lines(names: Container[str], keep: Path) -> Iterator[Line]:
         }
 
 
-def patient_lines(patients: Path, keep: Path) -> Iterator[Line]:
-    """Lines of patients and their twins, asked as their ``expected.json`` says; nothing is pasted."""
+def patient_lines(patients: Path, keep: Path, known: Container[str]) -> Iterator[Line]:
+    """Lines of patients and twins that are not known, asked as their ``expected.json`` says; nothing is pasted."""
     for folder in sorted(path.parent.resolve() for path in patients.glob("*/build.py")):
         built, truth = keep / folder.name, json.loads((folder / "expected.json").read_text(encoding="utf-8"))
         if not built.exists():
             shutil.copytree(folder, built)
             subprocess.run([sys.executable, str(folder / "build.py"), str(built.resolve())], cwd=built, check=True)
         for kind, command in (("fault", truth["command"]), ("control", truth["twin"].partition(" (")[0])):
+            name = f"patient {folder.name}{'' if kind == 'fault' else ' twin'}"
+            if name in known:
+                continue
             report = (built / f"report-{kind}").resolve()
             ask = [sys.executable, "-m", "quantmedic", *command.split(), "-o", str(report)]
             done = subprocess.run(ask, cwd=built, capture_output=True, text=True)
@@ -166,7 +167,7 @@ def patient_lines(patients: Path, keep: Path) -> Iterator[Line]:
             names = [cause["cause"] for cause in causes]
             found = next((place for place, name in enumerate(names, 1) if name in truth["cause"]), None)
             yield {
-                "case": f"patient {folder.name}{'' if kind == 'fault' else ' twin'}",
+                "case": name,
                 "kind": kind,
                 "verdict": said.get("verdict") or first_line(done.stderr),
                 "right first": found == 1 if kind == "fault" else None,

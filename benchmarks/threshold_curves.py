@@ -15,6 +15,7 @@ import json
 import operator
 import re
 from collections.abc import Callable, Container, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -77,13 +78,25 @@ def main() -> None:
                 print(json.dumps(line), file=file, flush=True)
 
 
+@cache
+def built_in_rules() -> RuleBase:
+    """The rules as they are now, read once."""
+    return quantmedic.load_rulebase()
+
+
+@cache
+def engine_text() -> str:
+    """The source of the engine, which names the thresholds that it reads itself."""
+    return "".join(path.read_text(encoding="utf-8") for path in (ROOT / "engine").rglob("*.py"))
+
+
 def judge_case(name: str, keep: Path) -> Line | None:
     """The line of a case; None where nothing was kept of it."""
     built = build(Spec.by_name(name.partition(" ")[2], SEED), keep)
     kept = sorted(built.folder.glob("*.proof")) or sorted(built.folder.glob("*.case"))
     if not built.usable or not kept:
         return None
-    base, case, noted = quantmedic.load_rulebase(), quantmedic.load_case(kept[0]), set[tuple[str, str]]()
+    base, case, noted = built_in_rules(), quantmedic.load_case(kept[0]), set[tuple[str, str]]()
     probes = {key: each.model_copy(update={"value": Probe(each.value)}) for key, each in base.thresholds.items()}
     for key, each in probes.items():
         each.value.name, each.value.noted = key, noted
@@ -99,7 +112,7 @@ def judge_case(name: str, keep: Path) -> Line | None:
 def may_move(base: RuleBase, facts: CaseFacts, noted: Container[object]) -> Iterator[tuple[str, str, RuleBase]]:
     """Thresholds whose half or double may change what is said, with the rules at it."""
     texts = [(rule, rule.model_dump_json()) for rule in base.rules]
-    code = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "engine").rglob("*.py"))
+    code = engine_text()
     asked = [name for name, threshold in base.thresholds.items() if re.search(UNPROVEN, threshold.source)]
     for name, at in ((name, at) for name in asked for at in FACTORS if (name, at) in noted):
         changed = base.with_thresholds({name: base.threshold(name) * FACTORS[at]}, at)

@@ -20,7 +20,7 @@ from quantmedic.engine.diagnosis.suspects import Suspect, places_of
 from quantmedic.engine.formulas.change import Change, Targets
 from quantmedic.engine.rules.evaluate import Evidence, Finding, evaluate
 from quantmedic.engine.rules.remedy_kinds import AT_MOST, MORE_BITS
-from quantmedic.engine.rules.rule import SERIOUS, SEVERITIES, Severity
+from quantmedic.engine.rules.rule import SERIOUS, SEVERITIES, Severity, family_of
 from quantmedic.engine.rules.rulebase import RuleBase
 
 #: Repairs recover the same where their gains differ by less: the difference of two rounded figures in a report.
@@ -33,8 +33,6 @@ EVIDENT = 0.85
 MATTERS = 0.02
 #: Share of a cause's subjects that a remedy has to be tried on before its failure counts against the cause.
 TRIED_SHARE = 0.5
-#: First letter of rules about whether a comparison is sound.
-_SANITY = "S"
 
 
 class Contender(NamedTuple):
@@ -60,7 +58,7 @@ class Contender(NamedTuple):
     @property
     def is_doubt(self) -> bool:
         """It makes the comparison doubtful, which may explain everything else."""
-        return self.cause.severity == "high" and any(f.rule.family == "sanity" for f in self.suspect.findings)
+        return self.cause.severity == "high" and any(f.rule.family == "sanity" for f in self.findings)
 
     @property
     def gain_db(self) -> float | None:
@@ -136,9 +134,9 @@ class Competition:
         absorbed = {found.key for own in absorbs.values() for found in own}
         causes = []
         for each in ranked:
-            left = tuple(found for found in each.suspect.findings if found.key not in absorbed)
+            left = tuple(found for found in each.findings if found.key not in absorbed)
             if left:
-                cause = each.cause if left == each.suspect.findings else self._narrow(each, left)
+                cause = each.cause if left == each.findings else self._narrow(each, left)
                 causes.append(cause.model_copy(update={"absorbs": _list_explained(absorbs, cause.cause)}))
             elif not self._is_assumed and self._may_be_the_name(each, ranked):
                 causes.append(_as_remark(each.cause, absorbs))
@@ -170,7 +168,7 @@ class Competition:
 
         def key(own: Contender) -> tuple[bool | float | tuple[str, ...], ...]:
             is_general = is_widespread and own.suspect.is_global and own.gain_db is None
-            originates = any(found.layer in born for found in own.suspect.findings)
+            originates = any(found.layer in born for found in own.findings)
             confidence, gain = own.cause.confidence, own.gain_db
             worth = self._claim_db(own) if gain is None else confidence * gain
             suffices = own.heals_by_itself
@@ -189,7 +187,7 @@ class Competition:
         """What an untried cause claims: no more than what its severity means."""
         shares = {"high": self.base.threshold("grave_share"), "medium": self.base.threshold("carried_share")}
         claimed = -to_decibels(1.0 - shares.get(own.cause.severity, 0.0))
-        most = unsimulated_gain_db(own.suspect.findings)
+        most = unsimulated_gain_db(own.findings)
         return claimed if most is None else min(most, ENOUGH_DB)
 
     def _narrow(self, own: Contender, findings: tuple[Finding, ...]) -> CauseReport:
@@ -211,11 +209,11 @@ class Competition:
             gone = {f.key for other in rest if _is_same_fault(own, other) for f in other.findings}
             later = [f for other in rest for f in other.findings if f.key not in absorbed]
             if own.outcome.change:
-                gone |= self._repaired(own, own.outcome.change, later, repair)
+                gone |= self._find_repaired(own, own.outcome.change, later, repair)
             absorbs[own.cause.cause] = [f for f in later if f.key in gone]
         return absorbs
 
-    def _repaired(
+    def _find_repaired(
         self,
         own: Contender,
         change: Change,
@@ -384,7 +382,7 @@ def rank_executed(
 
     def place(cause: CauseReport) -> tuple[int, bool, bool]:
         # What makes the comparison itself doubtful, such as values that are no number, stays in front.
-        is_doubt = cause.severity == "high" and any(rule.startswith(_SANITY) for rule in cause.rules)
+        is_doubt = cause.severity == "high" and any(family_of(rule) == "sanity" for rule in cause.rules)
         return SEVERITIES.index(cause.severity), not is_doubt, cause.cause not in leading
 
     return tuple(sorted(found, key=place))

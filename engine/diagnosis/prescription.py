@@ -12,6 +12,7 @@ from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.diagnosis.candidates import Candidates, Choice, Part, reads_anew
 from quantmedic.engine.diagnosis.competition import rank_executed
 from quantmedic.engine.diagnosis.harm import stands_out
+from quantmedic.engine.diagnosis.remedy_outcomes import is_harmful
 from quantmedic.engine.diagnosis.snippets import (
     as_comment,
     filled_options,
@@ -126,8 +127,7 @@ def _prescription_of(candidates: Candidates) -> Prescription | None:
     same = next((row for row in rows if _is_text_of(row, given, candidates.toolchain)), None)
     if same is None:
         return given
-    makes_worse = (same.trial.gain_db or 0.0) < -candidates.base.threshold("negligible_gain_db")
-    return None if makes_worse else _with_execution(given, same)
+    return None if is_harmful(same.trial.gain_db, candidates.base) else _with_execution(given, same)
 
 
 def _executed_best(candidates: Candidates) -> Prescription | None:

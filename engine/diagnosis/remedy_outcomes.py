@@ -196,7 +196,7 @@ class RemedyOutcomes:
             known, trial = self.of(advice.simulate).simulated, self._trial_of(cause, advice)
             tried = trial is not None and trial.gain_db is not None
             gain = trial.gain_db if trial is not None and tried else known.gain_db if known is not None else None
-            if gain is None or gain >= -self.base.threshold("negligible_gain_db"):
+            if gain is None or not is_harmful(gain, self.base):
                 predicted = known.recovery(advice.simulate) if known is not None else None
                 measured = trial if advice.simulate not in BOUNDS else None  # The remedy itself was not tried.
                 kept.append(advice.model_copy(update={"predicted": predicted, "measured": measured}))
@@ -212,7 +212,7 @@ class RemedyOutcomes:
         it was run with.
         """
         executed = self.executed.get(f"{cause.cause}:{advice.id}")
-        if executed is not None and (executed.gain_db or 0.0) < -self.base.threshold("negligible_gain_db"):
+        if executed is not None and is_harmful(executed.gain_db, self.base):
             return executed
         of_chosen = self.shown if self.repair is not None and advice.simulate == self.repair.kind else None
         trial = of_chosen or self.of(advice.simulate).trial
@@ -278,3 +278,8 @@ def gains_of(trial: TrialRecord) -> dict[str, float | bool | None]:
 def is_grave(gain_db: float, base: RuleBase) -> bool:
     """A repair that recovers so much at the output is one of a grave cause."""
     return bool(1.0 - 10.0 ** (-gain_db / 10.0) > base.threshold("grave_share"))
+
+
+def is_harmful(gain_db: float | None, base: RuleBase) -> bool:
+    """What was tried makes the output noisier; where nothing is known of it, it does not."""
+    return gain_db is not None and gain_db < -base.threshold("negligible_gain_db")

@@ -44,7 +44,7 @@ from quantmedic.engine.formulas.outside import outside_facts
 from quantmedic.engine.formulas.reported import input_facts, reported_facts, toolchain_fields
 from quantmedic.engine.formulas.simulate import Grid
 from quantmedic.engine.formulas.stored_bins import main_role
-from quantmedic.engine.formulas.stored_weights import meant
+from quantmedic.engine.formulas.stored_weights import hide_meaningless
 from quantmedic.engine.formulas.task_metric import metric_facts, odd_set_reading, with_label_fit, with_odd_set
 from quantmedic.engine.formulas.tensors import grid_of, predicted_sqnr, run_time_bits, tensor_facts, with_neighbour_bits
 from quantmedic.engine.garbage import without_garbage_collection
@@ -128,7 +128,9 @@ def _layer_facts(
     found: dict[str, Any] = {
         **recorded_fields(op, LayerFacts),
         "executed_as": op.executed_as if op.executed_as in ("integer", "float") else None,
-        "weight": meant(op.weight, thresholds).model_copy(update={"normalized_mse": normalized_mse(op.weight)}),
+        "weight": hide_meaningless(op.weight, thresholds).model_copy(
+            update={"normalized_mse": normalized_mse(op.weight)}
+        ),
         "weight_error": weight_error,
         "input_worst_channel_sqnr_db": _least(tensor.data.rounding.worst_channel_sqnr_db for tensor in inputs),
         "run_time_bits": run_time_bits(op, tensors),

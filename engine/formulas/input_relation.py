@@ -164,7 +164,7 @@ def _fit(
     if order is not None and stored is not None and stored["kind"] == "same":
         return stored | _lines_of_places(mine, other, order)
     if order is not None:
-        mine = _turned(case, mine, order)
+        mine = _turn_channels(case, mine, order)
         stored = _lattice_fit(case, mine, other, deviation)
     if stored is not None:
         return stored
@@ -178,7 +178,7 @@ def _is_certain(fit: dict[str, Any]) -> bool:
     return fit.get("certainty", 0.0) > CERTAIN
 
 
-def _turned(case: Case, mine: SetStatistics, order: Order) -> SetStatistics:
+def _turn_channels(case: Case, mine: SetStatistics, order: Order) -> SetStatistics:
     """The set with the channels of its first input in another order, as far as fits look at it."""
     assert case.record.input_tensor is not None
     rows, picked = mine.rows(case.record.input_tensor), list(order)
@@ -326,22 +326,37 @@ def _quantile_fit(case: Case, mine: SetStatistics, other: SetStatistics, deviati
     low, high = _slope_interval(mine.samples, other.samples)
     if slope <= 0:
         return {}
-    shift = abs(offset) / deviation
-    off_scale = max(slope, 1 / slope) > _OFF_SCALE and not low <= 1 <= high
+    line = _line_facts(views, slope, (low, high), offset, abs(offset) / deviation)
+    if line["kind"] == "same":
+        undoing = {}
+    elif certainty > _NEARLY:
+        undoing = _undoing([(1.0 / slope, -offset / slope)])
+    else:
+        undoing, line["kind"] = {}, "unexplained"
+    return {**undoing, **line, "method": "quantiles", "certainty": certainty}
+
+
+def _line_facts(
+    views: tuple[TensorStatistics, TensorStatistics],
+    slope: float,
+    interval: tuple[float, float],
+    offset: float,
+    shift: float,
+) -> dict[str, Any]:
+    """What is said of a line from the inputs of one set to those of another; ``shift`` in deviations."""
+    low, high = interval
+    mismatch = max(slope, 1 / slope)
     kind = "offset" if shift > _SHIFTED else "same"
-    if off_scale:
+    if mismatch > _OFF_SCALE and not low <= 1 <= high:
         kind = _quantile_kind(*views, slope, offset)
     return {
-        **(_undoing([(1.0 / slope, -offset / slope)]) if kind != "same" and certainty > _NEARLY else {}),
-        "method": "quantiles",
         "slope": slope,
         "slope_low": low,
         "slope_high": high,
-        "scale_mismatch": max(slope, 1 / slope),
+        "scale_mismatch": mismatch,
         "offset": offset,
         "offset_over_std": shift,
-        "kind": kind if certainty > _NEARLY or kind == "same" else "unexplained",
-        "certainty": certainty,
+        "kind": kind,
     }
 
 
@@ -368,22 +383,10 @@ def _channel_fit(case: Case, mine: SetStatistics, other: SetStatistics, deviatio
     shift = float(np.max(np.abs(offsets)) / deviation)
     spread = np.array(_slope_interval(mine.samples, other.samples)) / (input_std(case, mine) / deviation)
     low, high = (slope * spread).tolist()
-    kind = "offset" if shift > _SHIFTED else "same"
-    if max(slope, 1 / slope) > _OFF_SCALE and not low <= 1 <= high:
-        kind = _quantile_kind(a, b, slope, offset)
+    line = _line_facts((a, b), slope, (low, high), offset, shift)
     lines = list(zip((1.0 / slopes).tolist(), (-offsets / slopes).tolist(), strict=True))
-    return {
-        **(_undoing(lines) if kind != "same" else {}),
-        "method": "channels",
-        "slope": slope,
-        "slope_low": low,
-        "slope_high": high,
-        "scale_mismatch": max(slope, 1 / slope),
-        "offset": offset,
-        "offset_over_std": shift,
-        "kind": kind,
-        "certainty": certainty,
-    }
+    undoing = _undoing(lines) if line["kind"] != "same" else {}
+    return {**undoing, **line, "method": "channels", "certainty": certainty}
 
 
 def _quantile_kind(mine: TensorStatistics, other: TensorStatistics, slope: float, offset: float) -> str:

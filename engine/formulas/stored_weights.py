@@ -92,7 +92,7 @@ def is_faulty(weight: WeightFacts, thresholds: Thresholds) -> bool:
     return any(is_seen(weight, thresholds.threshold) for is_seen, _ in _FAULTS if is_seen not in _LOCAL)
 
 
-def meant(weight: WeightFacts, thresholds: Thresholds) -> WeightFacts:
+def hide_meaningless(weight: WeightFacts, thresholds: Thresholds) -> WeightFacts:
     """The weights without the facts that mean nothing beside a fault of theirs."""
     limit = thresholds.threshold
     hidden = _hidden_by_faults(weight, limit) if weight.format is not None else _hidden_by_grids(weight, limit)

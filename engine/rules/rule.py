@@ -29,6 +29,11 @@ FAMILIES = {
 }
 
 
+def family_of(rule: str) -> str:
+    """Name of the family that the first letter of a rule's id stands for."""
+    return FAMILIES.get(rule[0], "user")
+
+
 class Rule(Data):
     """One way to recognize one cause.
 
@@ -56,8 +61,8 @@ class Rule(Data):
 
     @property
     def family(self) -> str:
-        """Name of the family that the first letter of the id stands for."""
-        return FAMILIES.get(self.id[0], "user")
+        """Name of the family that it belongs to."""
+        return family_of(self.id)
 
     def conditions(self) -> list[Condition]:
         """All comparisons in the order in which they are written."""

@@ -12,6 +12,7 @@ from quantmedic.engine.contract.advised_remedies import Advice, Prescription, Pr
 from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.metrics.kinds import is_share, kind_of
+from quantmedic.engine.rules.rule import family_of
 from quantmedic.reports.blocks import Inline, Span, joined
 from quantmedic.reports.sections.budget_box import share_text
 from quantmedic.reports.sections.cards import CauseCard, Gain, RemedyCard, executed_gain
@@ -21,8 +22,6 @@ from quantmedic.reports.sections.proof import gain_text, signed_gain, trial_gain
 from quantmedic.reports.text import capital, first_few, loss_word, metric_change, name, number, visible
 
 DO_FIRST = "do this first"
-#: How the ids of the rules begin that judge whether the comparison is sound.
-CHECKS = "S"
 #: Lines of a change that stand with the step; a longer one stands with its cause.
 LINES_SET = 2
 #: Of a change that stands with the step, all lines together.
@@ -200,7 +199,7 @@ def _doubted_card(diagnosis: Diagnosis, causes: tuple[CauseCard, ...]) -> CauseC
 
 def _is_of_broken_data(cause: CauseReport) -> bool:
     """It makes doubtful what was measured, or is a check of the data themselves."""
-    is_check = all(rule.startswith(CHECKS) for rule in cause.rules) and set(cause.subjects) <= set(ROLES)
+    is_check = all(family_of(rule) == "sanity" for rule in cause.rules) and set(cause.subjects) <= set(ROLES)
     return cause.doubt is not None or is_check
 
 
