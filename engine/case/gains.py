@@ -100,7 +100,7 @@ def gain_of(before: Floats, after: Floats, seed: int = 0) -> Gain:
     """
     share = _share_gone(before.sum(keepdims=True), after.sum(keepdims=True)).item()
     if len(before) < 2:
-        return Gain(_gain_db(share), None, None, share, None, None)
+        return Gain(gain_without_share(share), None, None, share, None, None)
     rng = np.random.default_rng(seed)
     rows = max(_BLOCK // len(before), 1)
     found = []
@@ -108,7 +108,8 @@ def gain_of(before: Floats, after: Floats, seed: int = 0) -> Gain:
         picks = rng.integers(0, len(before), (min(rows, _RESAMPLES - start), len(before)))
         found.append(_share_gone(before[picks].sum(axis=1), after[picks].sum(axis=1)))
     low, high = np.quantile(np.concatenate(found), [0.025, 0.975]).tolist()
-    pooled, typical = Interval(_gain_db(share), _gain_db(low), _gain_db(high)), typical_gain(before, after)
+    pooled = Interval(*map(gain_without_share, (share, low, high)))
+    typical = typical_gain(before, after)
     if typical is not None and speaks_typical(pooled, typical):
         return Gain(*typical, share, low, high, typical=True)
     return Gain(*pooled, share, low, high)
@@ -119,5 +120,6 @@ def _share_gone(before: Floats, after: Floats) -> Floats:
     return 1.0 - np.divide(after, before, out=np.ones_like(before), where=before > 0)
 
 
-def _gain_db(share: float) -> float:
+def gain_without_share(share: float) -> float:
+    """What the output gains without such a share of its noise, in decibels."""
     return -to_decibels(max(1.0 - share, NOISELESS))

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from quantmedic.engine.case.facts import CaseFacts, LayerFacts, OperandFacts, SourceFacts, TensorFacts
+from quantmedic.engine.case.gains import gain_without_share
 from quantmedic.engine.contract.advised_remedies import Prescription
 from quantmedic.engine.contract.causes import CauseReport, Explained, LayerName
 from quantmedic.engine.contract.previous_report import Previous, Tried
-from quantmedic.engine.decibels import to_decibels
 from quantmedic.engine.diagnosis.advice import advise
 from quantmedic.engine.diagnosis.harm import Loss, unsimulated_gain_db
 from quantmedic.engine.diagnosis.headline import is_number
@@ -62,9 +62,16 @@ class Contender(NamedTuple):
 
     @property
     def gain_db(self) -> float | None:
-        """What its repair recovers whatever else is repaired, up to what counts as all."""
+        """What its repair recovers whatever else is repaired, up to what counts as all.
+
+        What takes quantizers away earns no more than without the noise that the places make which the cause names.
+        """
         gain = self.outcome.mean_gain_db
-        return min(gain, ENOUGH_DB) if gain is not None else None
+        if gain is None:
+            return None
+        if self.contains_others and self.carried is not None:
+            gain = min(gain, gain_without_share(self.carried))
+        return min(gain, ENOUGH_DB)
 
     @property
     def size(self) -> tuple[bool, bool, float]:
@@ -95,8 +102,9 @@ class Contender(NamedTuple):
 
     @property
     def order(self) -> tuple[bool, int, bool]:
-        """What decides before any gain: doubts, how grave it is, and whether that was proven."""
-        return not self.is_doubt, SEVERITIES.index(self.cause.severity), not self.outcome.proven
+        """What decides before any gain: doubts, how grave it is, and whether a repair of this fault alone proved it."""
+        proven = self.outcome.proven and not self.contains_others
+        return not self.is_doubt, SEVERITIES.index(self.cause.severity), not proven
 
 
 @dataclass(frozen=True)
@@ -186,7 +194,7 @@ class Competition:
     def _claim_db(self, own: Contender) -> float:
         """What an untried cause claims: no more than what its severity means."""
         shares = {"high": self.base.threshold("grave_share"), "medium": self.base.threshold("carried_share")}
-        claimed = -to_decibels(1.0 - shares.get(own.cause.severity, 0.0))
+        claimed = gain_without_share(shares.get(own.cause.severity, 0.0))
         most = unsimulated_gain_db(own.findings)
         return claimed if most is None else min(most, ENOUGH_DB)
 

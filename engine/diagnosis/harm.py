@@ -4,11 +4,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from quantmedic.engine.case.facts import CaseFacts, MetricFacts
-from quantmedic.engine.case.gains import NOISELESS
+from quantmedic.engine.case.gains import gain_without_share
 from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.diagnosis import DropClass
 from quantmedic.engine.contract.harm_report import Harm, Undecided
-from quantmedic.engine.decibels import to_decibels
 from quantmedic.engine.diagnosis.remedy_outcomes import RemedyOutcomes
 from quantmedic.engine.formulas.power import SampleSizes
 from quantmedic.engine.metrics.kinds import is_share
@@ -222,4 +221,4 @@ def unsimulated_gain_db(findings: Iterable[Finding]) -> float | None:
     """
     shares = [e.value for found in findings for e in found.evidence if e.fact == _UNSIMULATED]
     known = [max(share, 0.0) for share in shares if isinstance(share, float)]
-    return max((-to_decibels(max(1.0 - share, NOISELESS)) for share in known), default=None)
+    return max((gain_without_share(share) for share in known), default=None)

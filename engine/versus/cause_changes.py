@@ -107,7 +107,9 @@ class Findings:
             fired.setdefault(result.rule.cause, set()).update(finding.subject for finding in result.findings)
             lacking = {each.subject: each.missing for each in result.unknown}
             unknown.setdefault(result.rule.cause, {}).update(lacking)
-        return cls(diagnosis, facts, fired, unknown, {cause.cause: cause for cause in diagnosis.causes})
+        # A remark that is another name of a cause is no fault of its own.
+        listed = {cause.cause: cause for cause in diagnosis.causes if cause.explained_by is None}
+        return cls(diagnosis, facts, fired, unknown, listed)
 
     def views(self, scopes: Sequence[str]) -> dict[str, Facts]:
         """Subjects of these scopes by name, the first of each."""

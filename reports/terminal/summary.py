@@ -1,7 +1,7 @@
 """What fits on one screen: the verdict, what to do first and why, where the noise comes from, and how to see more."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 
@@ -186,14 +186,15 @@ def _holds(given: Prescription, title: str) -> bool:
 def _other_lines(context: ReportContext, paint: Paint, room: int) -> Iterator[str]:
     """The other causes and the notices, whole where there is room, else one line each, as many as there is room for."""
     above = _shown_card(context)
-    others = [card for card in context.causes if card is not above]
+    others = [card for card in context.causes if card is not above and not card.same_as]
+    names = [*_other_name_lines(context.causes)]
     told = [f"warning: {text}" for text in _warnings(context)[1:]]
-    whole = [*chain.from_iterable(_cause_lines(card, paint, most=3) for card in others)]
+    whole = [*chain.from_iterable(_cause_lines(card, paint, most=3) for card in others), *names]
     whole += chain.from_iterable(wrap_line(text, most=3) for text in told)
     if len(whole) <= room:
         yield from whole
         return
-    lines = [*chain.from_iterable(_cause_lines(card, paint, most=1) for card in others)]
+    lines = [*chain.from_iterable(_cause_lines(card, paint, most=1) for card in others), *names]
     lines += chain.from_iterable(wrap_line(text, most=1) for text in told)
     shown = lines if len(lines) <= room else lines[: room - 1]
     yield from shown
@@ -206,12 +207,19 @@ def _cause_lines(card: CauseCard, paint: Paint, most: int) -> Iterator[str]:
     harm = f", {card.harm}" if card.assumed else ""
     gain = "".join(f", {each.kind} {INTERVAL.sub('', each.text)}" for each in card.gains[:1])
     named = f"{card.severity:<6} {card.code} {visible(card.name, NAME_LIMIT)}{where}"
-    start = f"{named}{harm}{gain}, confidence {card.confidence}"
-    if card.same_as:
-        start = f"{named}, the same fault as {card.same_as} where it shows"
-    first, *rest = wrap_line(f"{start}: {card.message}", most=most)
+    first, *rest = wrap_line(f"{named}{harm}{gain}, confidence {card.confidence}: {card.message}", most=most)
     yield first.replace(card.severity, paint(card.severity, card.severity), 1)
     yield from rest
+
+
+def _other_name_lines(cards: Iterable[CauseCard]) -> Iterator[str]:
+    """Which causes are the same fault as another one, named where it shows."""
+    names: dict[str, list[str]] = {}
+    for card in cards:
+        if card.same_as:
+            names.setdefault(card.same_as, []).append(f"{card.code} {visible(card.name, NAME_LIMIT)}")
+    for code, found in names.items():
+        yield from wrap_line(f"the fault of {code} also shows as: {', '.join(found)}", most=2)
 
 
 def _counts_text(context: ReportContext, diagnosis: Diagnosis) -> str:

@@ -45,10 +45,7 @@ def test_swapped_it_broke(files: dict[str, str]) -> None:
     record = quantmedic.compare(files["well"], files["sick"])
     assert record == quantmedic.compare(quantmedic.load_case(files["well"]), quantmedic.load_case(files["sick"]))
     assert record.word == "broken"
-    assert [(cause.cause, cause.status) for cause in record.causes] == [
-        ("preprocessing-mismatch", "new"),
-        ("negative-activations", "new"),
-    ]
+    assert [(cause.cause, cause.status) for cause in record.causes] == [("preprocessing-mismatch", "new")]
     assert record.metric is not None and record.metric.paired and record.metric.high < 0
     assert all(layer.gain_db is not None and layer.gain_db < 0 for layer in record.layers)
 
@@ -65,7 +62,7 @@ def test_what_one_case_cannot_judge_has_not_healed(files: dict[str, str]) -> Non
     known = {cause.cause: cause.status for cause in record.causes}
     assert record.word == "healed", "the metric is proven"
     assert known["preprocessing-mismatch"] == "not-judged", "the cause is not known"
-    assert known.keys() == {"preprocessing-mismatch", "negative-activations"}
+    assert known.keys() == {"preprocessing-mismatch"}
     assert not [tried for tried in record.tried if tried.cause == "preprocessing-mismatch"]
     text = run(files["sick"], files["bare"]).output
     assert "only the first case has a representative set" in text

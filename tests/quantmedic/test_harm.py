@@ -69,10 +69,17 @@ def test_the_samples_that_decide_are_named_and_decide(pairs: dict[float, tuple[P
 
 
 def with_narrower_input(models: tuple[Path, Path], by: float, folder: Path) -> tuple[Path, Path]:
-    """The same, with a range of the input that is narrower by this: those behind it stay too wide."""
+    """The same, with a range of the input that is narrower by this: those behind it stay too wide.
+
+    The bias follows: its scale is that of the input times that of the weight.
+    """
     model = onnx.load(models[1])
-    (scale,) = (each for each in model.graph.initializer if each.name == "features_scale")
-    scale.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(scale) / np.float32(by), scale.name))
+    factors = {"features_scale": 1 / by, "bias_quantized_scale": 1 / by, "bias_quantized": by}
+    for each in model.graph.initializer:
+        if each.name in factors:
+            value = onnx.numpy_helper.to_array(each)
+            changed = (value * factors[each.name]).astype(value.dtype)
+            each.CopyFrom(onnx.numpy_helper.from_array(changed, each.name))
     onnx.save(model, folder / "own.onnx")
     return models[0], folder / "own.onnx"
 
