@@ -178,7 +178,7 @@ class Competition:
             is_general = is_widespread and own.suspect.is_global and own.gain_db is None
             originates = any(found.layer in born for found in own.findings)
             confidence, gain = own.cause.confidence, own.gain_db
-            worth = self._claim_db(own) if gain is None else confidence * gain
+            worth = confidence * (self._claim_db(own) if gain is None else gain)
             suffices = own.heals_by_itself
             return *own.order, not is_general, not suffices, -worth, not originates, -confidence, own.cause.rules
 

@@ -218,7 +218,7 @@ def test_expert_that_saw_no_tokens(tmp_path: Path) -> None:
     model = mixture_of_experts()
     x = images("representative")
     clothes = x[run(model, {"image": x}, ["router"])["router"].argmax(1) == 0]
-    lost, diagnosis = calibrated_on(clothes, tmp_path, model)
+    lost, diagnosis = calibrated_on(clothes, tmp_path, model, attribution=True)
     assert lost > 0.1
     assert first(diagnosis) == "low-diversity"
     assert diagnosis.causes[0].absorbs, "the poor ranges of the expert follow from the data"

@@ -110,7 +110,7 @@ def test_quiet_channel_that_the_next_weights_amplify(tmp_path: Path) -> None:
 def test_per_channel_weights_that_make_it_worse(tmp_path: Path) -> None:
     """onnxruntime#11415: per_channel=True is worse, as the bias of a channel of tiny scale leaves int32."""
     model = with_constant_channels(2.0, 3e-6)
-    lost, diagnosis = judged(model, tmp_path, **UNPROTECTED)
+    lost, diagnosis = judged(model, tmp_path, attribution=True, **UNPROTECTED)
     assert lost > 0.5
     assert serious(diagnosis) == ["bias-overflow"]
     assert named_layers(diagnosis, "bias-overflow") == ["/stem/conv/Conv"]
