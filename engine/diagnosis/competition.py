@@ -16,7 +16,7 @@ from quantmedic.engine.diagnosis.headline import is_number
 from quantmedic.engine.diagnosis.prediction import ENOUGH_DB, Prediction
 from quantmedic.engine.diagnosis.remedy_outcomes import RemedyOutcomes, gains_of, is_grave
 from quantmedic.engine.diagnosis.repair_runs import ANEW, PREFERENCE_DB, SUFFICIENT_DB
-from quantmedic.engine.diagnosis.suspects import Suspect, places_of
+from quantmedic.engine.diagnosis.suspects import Repair, Suspect, places_of
 from quantmedic.engine.formulas.change import Change, Targets
 from quantmedic.engine.rules.evaluate import Evidence, Finding, evaluate
 from quantmedic.engine.rules.remedy_kinds import AT_MOST, MORE_BITS
@@ -91,9 +91,21 @@ class Contender(NamedTuple):
 
     @property
     def contains_others(self) -> bool:
-        """Its repair takes quantizers away, or makes up for any noise: it heals where others would, too."""
+        """Its repair takes quantizers away, or makes up for any noise: it heals where others would, too.
+
+        None of its repairs does not, and recovers about as much.
+        """
         repair = self.outcome.repair
-        return repair is not None and (repair.kind in TAKES_AWAY or bool(repair.change.learned))
+        if repair is None or not _is_universal(repair):
+            return False
+        least_db = self.outcome.counted_db - PREFERENCE_DB
+        own = (self.outcome.gain_of(each.kind) for each in self.suspect.repairs if not _is_universal(each))
+        return not any(gain is not None and gain >= least_db for gain in own)
+
+    @property
+    def stands_alone(self) -> bool:
+        """Its repair stays within the bits in force and recovers what is worth a name."""
+        return self.gain_db is not None and not self.contains_others and is_grave(self.gain_db, self.outcome.base)
 
     @property
     def heals_by_itself(self) -> bool:
@@ -215,7 +227,9 @@ class Competition:
                 continue
             rest = ranked[place + 1 :]
             gone = {f.key for other in rest if _is_same_fault(own, other) for f in other.findings}
-            later = [f for other in rest for f in other.findings if f.key not in absorbed]
+            # More bits take every fault of a place away: none that has a repair of its own is explained by them.
+            others = [other for other in rest if not (own.contains_others and other.stands_alone)]
+            later = [f for other in others for f in other.findings if f.key not in absorbed]
             if own.outcome.change:
                 gone |= self._find_repaired(own, own.outcome.change, later, repair)
             absorbs[own.cause.cause] = [f for f in later if f.key in gone]
@@ -289,6 +303,10 @@ class Competition:
         if not is_grave(outcome.gain_db, base) or outcome.proven is False:
             return "medium"
         return "high" if self._is_hurt else stated
+
+
+def _is_universal(repair: Repair) -> bool:
+    return repair.kind in TAKES_AWAY or bool(repair.change.learned)
 
 
 def _is_same_fault(own: Contender, other: Contender) -> bool:

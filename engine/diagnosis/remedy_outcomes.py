@@ -62,6 +62,12 @@ class RemedyOutcomes:
         """What a kind of remedy recovers, as far as that is known."""
         return self.by_kind.get(kind or "", _UNKNOWN)
 
+    def gain_of(self, kind: str) -> float | None:
+        """What a kind of remedy recovers alone: measured, else simulated."""
+        found = self.of(kind)
+        best = found.trial if found.trial is not None else found.simulated
+        return best.gain_db if best is not None else None
+
     @property
     def alone(self) -> Prediction | None:
         """What the chosen repair recovers simulated, on the model as it is."""

@@ -164,7 +164,7 @@ def test_litert_ignores_the_scale_of_a_bias(tmp_path: Path, factor: float) -> No
     paths[0].write_bytes(twins.litert())
     paths[1].write_bytes(rescaled_bias(litert_models.quantized(twins.litert(), "int8", {"image": data}), factor))
     diagnosis = quantmedic.diagnose(*paths, validation=data, threads=1)
-    rules = {rule: cause for cause in diagnosis.causes for rule in cause.rules}
+    rules = {rule: cause for cause in diagnosis.causes if cause.explained_by is None for rule in cause.rules[:1]}
     assert ("R011" in rules) == (factor != 1) and not rules.keys() & {"W020", "R005"}
     if factor != 1:
         assert rules["R011"].subjects == ("second",) and rules["R011"].severity == "high"
