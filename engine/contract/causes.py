@@ -89,6 +89,10 @@ class CauseReport(Contract):
     explained_by: str | None = Field(
         default=None, description="cause whose repair makes it vanish, too: another name for the same fault"
     )
+    behind: str | None = Field(
+        default=None,
+        description="cause whose noise hides it: it shows, and its gains hold, once that one is repaired",
+    )
     tried: tuple[Tried, ...] = Field(
         default=(), description="its remedies that were applied since the previous case without effect"
     )

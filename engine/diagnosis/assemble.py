@@ -1,6 +1,6 @@
 """From findings to a diagnosis: causes grouped, ranked, and freed of what they explain."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from quantmedic.engine.case.facts import FLOAT_ALONE, CaseFacts, MetricFacts, ModelFacts, TensorFacts
@@ -60,6 +60,7 @@ def make_diagnosis(
     simulation: SimulationRecord | None = None,
     proof: ProofRecord | None = None,
     attribution: Attribution | None = None,
+    hidden: Callable[[Sequence[Suspect]], Iterable[CauseReport]] = lambda suspects: (),
     pairs: Callable[[Sequence[Suspect]], Sequence[RemedyPair]] = lambda suspects: (),
     provenance: Provenance,
     histogram: Callable[[TensorFacts], Histogram | None] = lambda tensor: None,
@@ -77,6 +78,7 @@ def make_diagnosis(
         simulation: What simulated runs of these changes gave.
         proof: What these changes gave on copies of the quantized model.
         attribution: Where the noise comes from; None where that was not measured.
+        hidden: Gives the causes that show once the suspect whose repair recovers most is repaired.
         pairs: Gives two repairs that are needed together, the best first, if simulated runs show such.
         provenance: Where the facts come from, for the report.
         histogram: Gives the histogram of a tensor, for layers flagged by a rule about a distribution.
@@ -84,11 +86,12 @@ def make_diagnosis(
         previous: The case before a remedy was applied; what was tried without effect is ranked down.
     """
     simulated = Simulated.faithful(simulation, base)
-    results, suspects, outcomes = _find_suspects(base, facts, repairs, simulated, proof)
+    results, first, suspects, outcomes = _find_suspects(base, facts, repairs, simulated, proof)
     size = drop_class(facts.model.metric, base)
     shares = attribution.share_of_suspects(suspects) if attribution is not None else {}
     loss = Loss(facts, size, base, sizes, simulated.gain_of_whole_db)
     causes = Competition(base, as_if_harmed(facts), outcomes, shares, loss).decide(suspects, repair)
+    causes = _with_hidden(causes, hidden(first))
     undecided = loss.why_undecided(causes, outcomes)
     past = compare_with_previous(previous, facts, base) if previous is not None else None
     causes = rank_tried(causes, past) if past is not None else causes
@@ -127,8 +130,8 @@ def make_diagnosis(
 
 def _find_suspects(
     base: RuleBase, facts: CaseFacts, repairs: Repairs, simulated: Simulated, proof: ProofRecord | None
-) -> tuple[list[RuleResult], list[Suspect], dict[str, RemedyOutcomes]]:
-    """What the rules say, the causes that they suspect, and what the repairs of each gave.
+) -> tuple[list[RuleResult], list[Suspect], list[Suspect], dict[str, RemedyOutcomes]]:
+    """What the rules say, all causes that they suspect, those that count, and what the repairs of each of these gave.
 
     Of a network that is not harmed, what only a harmed one would have is left out where its repair recovers nothing.
     """
@@ -140,12 +143,25 @@ def _find_suspects(
     suspects = simulated.settle(suspects_of(assumed, repairs))
     outcomes = remedy_outcomes(suspects, simulated, proof, facts)
     if as_if_harmed(facts) is facts:
-        return results, suspects, outcomes
+        return results, suspects, suspects, outcomes
     results = without_harmless(assumed, results, outcomes, base)
     first, suspects = suspects, simulated.settle(suspects_of(results, repairs))
     # What is left of a cause has repairs of its own.
     same = {suspect.cause: outcomes[suspect.cause] for suspect in suspects if suspect in first}
-    return results, suspects, remedy_outcomes(suspects, simulated, proof, facts) | same
+    return results, first, suspects, remedy_outcomes(suspects, simulated, proof, facts) | same
+
+
+def _with_hidden(causes: Sequence[CauseReport], hidden: Iterable[CauseReport]) -> tuple[CauseReport, ...]:
+    """The causes with those that another one hides; such a one says more than a remark on the same cause."""
+    if not causes:
+        return ()
+    known, lead = {cause.cause: cause for cause in causes}, causes[0]
+    found: dict[str, CauseReport] = {}
+    for cause in hidden:
+        if cause.cause != lead.cause and (cause.cause not in known or not known[cause.cause].is_serious):
+            hiding = known.get(cause.behind or "", lead)
+            found[cause.cause] = cause.model_copy(update={"behind": hiding.explained_by or hiding.cause})
+    return (*(cause for cause in causes if cause.cause not in found), *found.values())
 
 
 def _in_order_of(causes: Sequence[CauseReport], suspects: Sequence[Suspect]) -> list[Suspect]:

@@ -96,10 +96,10 @@ class Contender(NamedTuple):
         None of its repairs does not, and recovers about as much.
         """
         repair = self.outcome.repair
-        if repair is None or not _is_universal(repair):
+        if repair is None or not is_universal(repair):
             return False
         least_db = self.outcome.counted_db - PREFERENCE_DB
-        own = (self.outcome.gain_of(each.kind) for each in self.suspect.repairs if not _is_universal(each))
+        own = (self.outcome.gain_of(each.kind) for each in self.suspect.repairs if not is_universal(each))
         return not any(gain is not None and gain >= least_db for gain in own)
 
     @property
@@ -305,7 +305,8 @@ class Competition:
         return "high" if self._is_hurt else stated
 
 
-def _is_universal(repair: Repair) -> bool:
+def is_universal(repair: Repair) -> bool:
+    """It takes quantizers away, or makes up for any noise: it heals where others would, too."""
     return repair.kind in TAKES_AWAY or bool(repair.change.learned)
 
 

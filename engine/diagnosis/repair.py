@@ -5,8 +5,9 @@ from collections.abc import Iterable, Mapping
 from typing import assert_never
 
 import numpy as np
+from numpy.typing import NDArray
 
-from quantmedic.engine.case.budget_record import LossBudget, SourceRecord
+from quantmedic.engine.case.budget_record import ChangesRecord, LossBudget, PieceRecord, SourceRecord
 from quantmedic.engine.case.facts import (
     BiasFacts,
     CaseFacts,
@@ -44,6 +45,8 @@ from quantmedic.engine.formulas.stored_bins import bin_tables, extremes, main_ro
 from quantmedic.engine.formulas.tensors import grid_facts, is_signed_grid
 from quantmedic.engine.rules.rulebase import RuleBase
 
+#: Shares of less noise than this are not known: that is what pieces are not exact by.
+LEAST_LEFT = 0.01
 #: Facts of a tensor that rest on its grid, or on that of others, and are not simulated.
 _UNKNOWN_ON_NEW_GRIDS = (
     "zero_point_gain_db",
@@ -97,13 +100,47 @@ def facts_after(case: Case, facts: CaseFacts, base: RuleBase, change: Change, ou
 
 
 def _without_changed(budget: LossBudget | None, change: Change) -> LossBudget | None:
-    """The budget without what a change alters: how much noise that still makes is unknown."""
+    """The budget without what a change alters, of which nothing is known: the others make what noise is left."""
     if budget is None:
         return None
     kept = [piece for piece in budget.pieces if not any(_is_changed(source, change) for source in piece.sources)]
     changed = {source.kind for piece in budget.pieces if piece not in kept for source in piece.sources}
     families = tuple(family for family in budget.families if family.kind not in changed)
-    return budget.model_copy(update={"pieces": tuple(kept), "families": families})
+    left = np.sum([piece.shares for piece in kept], axis=0) if kept else np.ones(len(budget.outputs))
+    left = np.where((left > LEAST_LEFT) & (left < 1.0), left, 1.0)
+    simulated, deployed = np.array(budget.simulated), np.array(budget.deployed)
+    rest = deployed - simulated * (1.0 - left)
+    share = np.divide(rest, deployed, out=np.ones_like(rest), where=(rest > 0) & (deployed > 0))
+    departures = budget.departures and tuple(
+        each.model_copy(update={"shares": tuple((np.array(each.shares) / share).tolist())})
+        for each in budget.departures
+    )
+    return budget.model_copy(
+        update={
+            "departures": departures,
+            "pieces": tuple(_of_less(piece, left) for piece in kept),
+            "families": families,
+            "simulated": tuple((simulated * left).tolist()),
+            "deployed": tuple((deployed * share).tolist()),
+        }
+    )
+
+
+def _of_less(piece: PieceRecord, left: NDArray[np.float64]) -> PieceRecord:
+    """A piece with its shares of the noise that is left, a share of the whole for each output."""
+
+    def scale(shares: tuple[float, ...]) -> tuple[float, ...]:
+        return tuple((np.array(shares) / left).tolist())
+
+    def scale_changes(record: ChangesRecord) -> dict[str, object]:
+        ends = {"clipped_low": record.clipped_low, "clipped_high": record.clipped_high}
+        return {name: own and scale(own) for name, own in ends.items()} | {
+            "heals": {kind: scale(own) for kind, own in record.heals.items()}
+        }
+
+    hidden = piece.hidden and piece.hidden.model_copy(update=scale_changes(piece.hidden))
+    own = {name: scale(getattr(piece, name)) for name in ("shares", "alone", "last")}
+    return piece.model_copy(update={**scale_changes(piece), **own, "hidden": hidden})
 
 
 def _is_changed(source: SourceRecord, change: Change) -> bool:

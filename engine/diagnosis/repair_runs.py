@@ -122,11 +122,11 @@ class Simulated:
         others = [other for other in every if other.key != repair.key]
         if not others:
             return self.predict(repair.key)
-        before = _together(others)[0]
+        before = join_repairs(others)[0]
         left = self.predict(before)
         if left is not None and left.heals(self.base):
             return None
-        return self.predict(_together(every)[0], before=before)
+        return self.predict(join_repairs(every)[0], before=before)
 
     @property
     def gain_of_whole_db(self) -> float | None:
@@ -156,7 +156,7 @@ class Simulated:
         every = known.chosen_repairs(known.settle(suspects))
         if len(every) > 1:
             rests = ([other for other in every if other is not repair] for repair in every)
-            known = known.with_runs(map(_together, (every, *rests)), run)
+            known = known.with_runs(map(join_repairs, (every, *rests)), run)
         return known
 
     def run_pairs(self, suspects: Sequence[Suspect], case: Case, facts: CaseFacts, run: Run) -> "Simulated":
@@ -173,8 +173,8 @@ class Simulated:
         general = general_repairs(_family_kinds(case), case, facts)
         known = found = self.with_runs(((repair.key, repair.change) for repair in general), run)
         for pair in known._likely_pairs(settled, singles + general):
-            found = found.with_runs([_together(pair)], run)
-            both = found.predict(_together(pair)[0])
+            found = found.with_runs([join_repairs(pair)], run)
+            both = found.predict(join_repairs(pair)[0])
             if both is not None and both.gain_db >= ENOUGH_DB - PREFERENCE_DB:
                 break
         return found
@@ -196,7 +196,7 @@ class Simulated:
         reached = max((known.gain_db for repair in singles if (known := self.predict(repair.key))), default=0.0)
         pairs = []
         for pair in self._likely_pairs(suspects, singles):
-            together = self.predict(_together(pair)[0])
+            together = self.predict(join_repairs(pair)[0])
             if together is None or together.low_db <= 0:
                 continue
             if min(together.gain_db, ENOUGH_DB) >= reached + PREFERENCE_DB:
@@ -250,10 +250,10 @@ class Simulated:
         What others hide shows only there.
         """
         every = self.chosen_repairs(suspects)
-        whole = self.predict(_together(every)[0]) if len(every) > 1 else None
+        whole = self.predict(join_repairs(every)[0]) if len(every) > 1 else None
         if whole is None:
             return None
-        left = [(self.predict(_together([own for own in every if own is not each])[0]), each) for each in every]
+        left = [(self.predict(join_repairs([own for own in every if own is not each])[0]), each) for each in every]
         lost = [(whole.gain_db - rest.gain_db, each) for rest, each in left if rest and each.kind not in AT_MOST]
         two = [each for _, each in sorted(lost, key=lambda pair: -pair[0])[:2]]
         if len(two) < 2:
@@ -269,7 +269,8 @@ def first_about_best(gains: Sequence[tuple[float, Repair]], last: Collection[str
     return next((repair for gain, repair in ordered if gain >= enough), None)
 
 
-def _together(repairs: Sequence[Repair]) -> tuple[str, Change]:
+def join_repairs(repairs: Sequence[Repair]) -> tuple[str, Change]:
+    """Several repairs as one, and the name of its run."""
     if len(repairs) == 1:
         return repairs[0].key, repairs[0].change
     changes = [repair.change for repair in repairs]

@@ -285,9 +285,14 @@ def separate_operands(case: Case, facts: CaseFacts, targets: Targets) -> Change:
 
 def requantize(case: Case, facts: CaseFacts, targets: Targets) -> Change:
     """Everything made anew from the float model: ranges, weights and biases, in as many bits as before."""
+    return full_range(case, facts, everything(facts)).join(requantize_weights(facts))
+
+
+def requantize_weights(facts: CaseFacts) -> Change:
+    """All weights and biases made anew from the float model."""
     every = everything(facts)
     weights: dict[int, WeightForm] = dict.fromkeys(_with_weights(every, facts), "best-range")
-    return full_range(case, facts, every).join(Change(weights=weights, biases=frozenset(every.operators)))
+    return Change(weights=weights, biases=frozenset(every.operators))
 
 
 def _all_tensors(facts: CaseFacts) -> Targets:

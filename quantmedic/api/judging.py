@@ -21,6 +21,7 @@ from quantmedic.engine.diagnosis.prescription import prescribe
 from quantmedic.engine.diagnosis.previous import previous_case, refuse_other_float
 from quantmedic.engine.diagnosis.repair import facts_after
 from quantmedic.engine.diagnosis.repair_runs import Simulated
+from quantmedic.engine.diagnosis.second_look import SecondLook
 from quantmedic.engine.diagnosis.suspects import Repairer, targets_of
 from quantmedic.engine.errors import QuantmedicError
 from quantmedic.engine.formulas.derive import derive
@@ -211,6 +212,7 @@ def judge(
         simulation=case.record.simulation,
         proof=case.record.proof,
         attribution=None if budget is None else Attribution(budget, case.record, lambda f: targets_of(f, case, facts)),
+        hidden=lambda suspects: SecondLook(simulated, case, facts, suspects).find(),
         pairs=lambda suspects: [pair for pair, _ in simulated.find_pairs(suspects, case, facts)],
         provenance=Provenance(
             version=VERSION,

@@ -24,6 +24,7 @@ from quantmedic.engine.diagnosis.harm import as_if_harmed, is_clean, with_assume
 from quantmedic.engine.diagnosis.inspection import Inspection
 from quantmedic.engine.diagnosis.prescription import is_worth_repairing
 from quantmedic.engine.diagnosis.repair_runs import ANEW, OF_WHOLE, Simulated
+from quantmedic.engine.diagnosis.second_look import SecondLook
 from quantmedic.engine.diagnosis.suspects import Repair, Repairer, Suspect, general_repairs, suspects_of
 from quantmedic.engine.errors import DataError, OutputError, QuantmedicError
 from quantmedic.engine.formulas.change import Change
@@ -97,6 +98,7 @@ def simulate_remedies(case: Case, measurement: JudgedMeasurement) -> Case:
         suspects = _suspects(case, facts, measurement.base)
         simulated = Simulated(simulation.record.model_copy(update={"runs": probes}), measurement.base)
         simulated = simulated.run_repairs(suspects, general_repairs(HALVES, case, facts), run)
+        simulated = SecondLook(simulated, case, facts, simulated.settle(suspects)).run(run)
         if facts.model.harmed:
             simulated = simulated.run_pairs(suspects, case, facts, run)
     except QuantmedicError as error:

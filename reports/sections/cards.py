@@ -139,6 +139,7 @@ class CauseCard:
     scope: Annotated[str, "how much it concerns: '9 layers', 'representative', 'model'"]
     message: Annotated[str, "what is wrong, one sentence"]
     same_as: Annotated[str, "code of the cause that it is another name of; empty: a fault of its own"]
+    behind: Annotated[str, "code of the cause whose noise hides it; empty: it shows now"]
     gains: Annotated[tuple[Gain, ...], "measured and predicted gains, measured first"]
     layers: Annotated[tuple[str, ...], "names of the layers concerned, worst first"]
     found: Annotated[str, "what was found, where a fact says it in words: how the data differ, say; may be empty"]
@@ -182,7 +183,8 @@ def _cause_card(rank: int, cause: CauseReport, diagnosis: Diagnosis, pages: set[
         confidence=f"{100 * cause.confidence:.0f} %",
         scope=_scope_text(cause),
         message=visible(cause.message.strip(), 600),
-        same_as=_same_as(cause, diagnosis),
+        same_as=_code_of(cause.explained_by, diagnosis),
+        behind=_code_of(cause.behind, diagnosis),
         gains=_cause_gains(cause, diagnosis),
         layers=tuple(name(layer.float_name or layer.quantized_name) for layer in cause.layers),
         found=next((visible(row.value) for row in first if row.comparison == SHOWN and _is_told(row.value)), ""),
@@ -197,6 +199,7 @@ def _cause_card(rank: int, cause: CauseReport, diagnosis: Diagnosis, pages: set[
 def _card_blocks(card: CauseCard, cause: CauseReport, diagnosis: Diagnosis, has_page: bool) -> Iterator[Block]:
     first, rest = _split_evidence(cause)
     same = f"; the same fault as {card.same_as}, where it shows" if card.same_as else ""
+    same = f"; it shows, and costs, once {card.behind} is repaired" if card.behind else same
     asked = any(is_about_asked(row.fact) for row in first) and bool(asked_lines(diagnosis.layers))
     more = [" ", Span("Layer by layer", "hint", "#asked")] if asked else []
     yield Paragraph([f"{capital(card.message)}{same}", *more], "message")
@@ -226,9 +229,9 @@ def _card_blocks(card: CauseCard, cause: CauseReport, diagnosis: Diagnosis, has_
         yield Paragraph([Span(f"Manual page {card.code}", "", f"{EMBEDDED}{card.code}"), " ", alone], "links")
 
 
-def _same_as(cause: CauseReport, diagnosis: Diagnosis) -> str:
-    """Code of the cause that this one is another name of; empty where it is a fault of its own."""
-    other = next((each for each in diagnosis.causes if each.cause == cause.explained_by), None)
+def _code_of(named: str | None, diagnosis: Diagnosis) -> str:
+    """Code of a cause by its name; empty where it is not listed."""
+    other = next((each for each in diagnosis.causes if each.cause == named), None)
     return visible(next(iter(other.rules), other.cause)) if other is not None else ""
 
 

@@ -186,7 +186,7 @@ def _holds(given: Prescription, title: str) -> bool:
 def _other_lines(context: ReportContext, paint: Paint, room: int) -> Iterator[str]:
     """The other causes and the notices, whole where there is room, else one line each, as many as there is room for."""
     above = _shown_card(context)
-    others = [card for card in context.causes if card is not above and not card.same_as]
+    others = [card for card in context.causes if card is not above and not (card.same_as or card.behind)]
     names = [*_other_name_lines(context.causes)]
     told = [f"warning: {text}" for text in _warnings(context)[1:]]
     whole = [*chain.from_iterable(_cause_lines(card, paint, most=3) for card in others), *names]
@@ -213,13 +213,17 @@ def _cause_lines(card: CauseCard, paint: Paint, most: int) -> Iterator[str]:
 
 
 def _other_name_lines(cards: Iterable[CauseCard]) -> Iterator[str]:
-    """Which causes are the same fault as another one, named where it shows."""
-    names: dict[str, list[str]] = {}
+    """Which causes are the same fault as another one, named where it shows, and which ones another one hides."""
+    lines: dict[str, list[str]] = {}
     for card in cards:
+        named = f"{card.code} {visible(card.name, NAME_LIMIT)}"
         if card.same_as:
-            names.setdefault(card.same_as, []).append(f"{card.code} {visible(card.name, NAME_LIMIT)}")
-    for code, found in names.items():
-        yield from wrap_line(f"the fault of {code} also shows as: {', '.join(found)}", most=2)
+            lines.setdefault(f"the fault of {card.same_as} also shows as", []).append(named)
+        elif card.behind:
+            gains = f" ({card.gains[0].text})" if card.gains else ""
+            lines.setdefault(f"hidden behind {card.behind}, to gain once that is repaired", []).append(f"{named}{gains}")
+    for start, found in lines.items():
+        yield from wrap_line(f"{start}: {', '.join(found)}", most=3)
 
 
 def _counts_text(context: ReportContext, diagnosis: Diagnosis) -> str:

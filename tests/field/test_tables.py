@@ -147,8 +147,7 @@ def test_normalized_in_the_graph_too(tmp_path: Path) -> None:
         deployed.graph.node.insert(0, node)
     quantized = quantize(deployed, {"table": table}, tmp_path)
     diagnosis = judged(model, quantized, tmp_path)
-    (cause,) = [cause for cause in diagnosis.causes if cause.rules == ("S029",)]
-    assert cause is diagnosis.causes[0] and set(cause.subjects) == {"shift", "pace"}
+    assert "S029" in diagnosis.causes[0].rules and {"shift", "pace"} <= set(diagnosis.causes[0].subjects)
 
 
 def test_few_damaged_weights_make_most_of_the_error(tmp_path: Path) -> None:
