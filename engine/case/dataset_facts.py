@@ -284,9 +284,9 @@ class DatasetFacts(Facts):
         "ratio",
     )
     misfit_share: float | None = fact(
-        "of the representative set: share of the noise at the output that would not be there if the grids of "
-        "activations held the validation values as well, in dB, as they hold the representative ones; from the loss "
-        "budget. About 0 where ranges are poor for both, large where they were fitted to other data",
+        "share of the noise at the output that would not be there if the grids of activations held the validation "
+        "values as well, in dB, as they hold the representative ones; from the loss budget. About 0 where ranges are "
+        "poor for both, large where they were fitted to other data",
         "share",
     )
     input_range_ratio: float | None = fact(

@@ -31,6 +31,8 @@ TAKES_AWAY = (*MORE_BITS, *AT_MOST, "fused")
 EVIDENT = 0.85
 #: Places with less of the noise are in the order of their facts.
 MATTERS = 0.02
+#: A finding that shows it is about data that differ, and explains no more than ranges that suit one set only.
+_MISFIT = "misfit_share"
 #: Share of a cause's subjects that a remedy has to be tried on before its failure counts against the cause.
 TRIED_SHARE = 0.5
 
@@ -64,14 +66,17 @@ class Contender(NamedTuple):
     def gain_db(self) -> float | None:
         """What its repair recovers whatever else is repaired, up to what counts as all.
 
-        What takes quantizers away earns no more than without the noise that the places make which the cause names.
+        What takes quantizers away earns no more than without the noise that the places make which the cause names; new
+        ranges earn no more than without the noise of those that suit one set of data only.
         """
         gain = self.outcome.mean_gain_db
         if gain is None:
             return None
-        if self.contains_others and self.carried is not None:
-            gain = min(gain, gain_without_share(self.carried))
-        return min(gain, ENOUGH_DB)
+        shares = [e.value for found in self.findings for e in found.evidence if e.fact == _MISFIT]
+        if self.contains_others:
+            shares.append(self.carried)
+        known = (gain_without_share(share) for share in shares if isinstance(share, float))
+        return min(gain, ENOUGH_DB, *known)
 
     @property
     def size(self) -> tuple[bool, bool, float]:

@@ -52,7 +52,7 @@ FEW_NEGATIVE = 0.01
 def dataset_facts(case: Case, tensors: tuple[TensorFacts, ...]) -> tuple[DatasetFacts, ...]:
     """Facts of each data set, by `ROLES`; all but the role are None of one that was not given."""
     clipped, strays = clipped_shares(case, tensors), _strays(case)
-    shared = domain_facts(case, clipped) if clipped else {}
+    shared = {**domain_facts(case, clipped), "misfit_share": misfit_share(case, tensors)} if clipped else {}
     views = [DatasetFacts(role=role) for role in ROLES]
     for place, role in enumerate(ROLES):
         if role in clipped:
@@ -101,7 +101,6 @@ def _facts_of_set(
         **of_both,
         **(_facts_against(case, statistics, validation) if validation is not None else {}),
         **_range_facts(case, tensors, role),
-        misfit_share=misfit_share(case, tensors) if role == "representative" else None,
         **image_facts(case, statistics),
         **_stray_facts(strays[role] if std is not None else None),
         relation=relation,

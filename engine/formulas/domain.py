@@ -23,7 +23,8 @@ _AT_ONCE = 1 << 18
 #: The validation set holds so many parts of that size at least; fewer share most of their samples.
 _ROOM = 2
 #: Of fewer samples no kind is told: a single odd one among ordinary samples is one of them, and too few in any case.
-_LEAST = 4
+#: What one in five samples shows is missing in every sixth draw of so many.
+_LEAST = 8
 #: A part that cannot be put together in full has this share of the samples at least.
 _NEARLY = 0.75
 
