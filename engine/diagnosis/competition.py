@@ -66,17 +66,18 @@ class Contender(NamedTuple):
     def gain_db(self) -> float | None:
         """What its repair recovers whatever else is repaired, up to what counts as all.
 
-        What takes quantizers away earns no more than without the noise that the places make which the cause names; new
-        ranges earn no more than without the noise of those that suit one set of data only.
+        What takes quantizers away earns no more than without the noise that the places make which the cause names. Where
+        ranges that suit one set of data only make little of the noise, data that differ earn no more than that.
         """
         gain = self.outcome.mean_gain_db
         if gain is None:
             return None
-        shares = [e.value for found in self.findings for e in found.evidence if e.fact == _MISFIT]
-        if self.contains_others:
+        misfits = [e.value for found in self.findings for e in found.evidence if e.fact == _MISFIT]
+        little = self.outcome.base.threshold("carried_share")
+        shares = [share for share in misfits if isinstance(share, float) and share <= little]
+        if self.contains_others and self.carried is not None:
             shares.append(self.carried)
-        known = (gain_without_share(share) for share in shares if isinstance(share, float))
-        return min(gain, ENOUGH_DB, *known)
+        return min(gain, ENOUGH_DB, *map(gain_without_share, shares))
 
     @property
     def size(self) -> tuple[bool, bool, float]:
