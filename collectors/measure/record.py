@@ -14,6 +14,7 @@ from quantmedic.collectors.measure.models import Description, Kernel, Models
 from quantmedic.collectors.measure.plan import Plan, PlannedTensor
 from quantmedic.collectors.measure.weight_facts import Weights, measure_weights
 from quantmedic.collectors.metrics.metric import Metric
+from quantmedic.collectors.pair.difference import difference_of
 from quantmedic.collectors.pair.fusion import fusions_of
 from quantmedic.collectors.pair.graph import COMPUTE, Attribute, Graph, Operator
 from quantmedic.collectors.pair.operations import operations_of
@@ -205,6 +206,7 @@ def _operator(op: Operator, tables: _Tables, own: _Stored) -> OperatorRecord:
         constant=own.constant,
         fusion=tables.fusions.get(op.index, FusionFacts()),
         attributes=readable_attributes(twin if twin is not None and alike else op),
+        difference=None if twin is None or alike else difference_of(op, twin, graph, models.float_graph),
         sources=tuple(dict.fromkeys(writer.index for writer in writers if writer is not None)),
     )
 

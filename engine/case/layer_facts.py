@@ -158,6 +158,10 @@ class LayerFacts(Facts):
         """Names of the layers that stay in float with it."""
         return tuple(dict.fromkeys((*self.feeders, *self.halves, *self.decoder)))
 
+    difference: str | None = fact(
+        "in words which attributes and constants of the operator are not those of its counterpart in the float model; "
+        "None where all that can be compared are"
+    )
     stranger: bool | None = fact(
         "computes values in the quantized model, and neither it nor what it makes has a counterpart in the float model"
     )

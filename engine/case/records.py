@@ -128,6 +128,7 @@ class OperatorRecord(Record):
     constant: ConstantFacts = ConstantFacts()
     fusion: FusionFacts = FusionFacts()
     attributes: dict[str, str] = Field(default_factory=dict)
+    difference: str | None = None
     sources: tuple[int, ...] = ()
     operations: int | None = None
     time_ms: float | None = None

@@ -66,8 +66,8 @@ class Contender(NamedTuple):
     def gain_db(self) -> float | None:
         """What its repair recovers whatever else is repaired, up to what counts as all.
 
-        What takes quantizers away earns no more than without the noise that the places make which the cause names. Where
-        ranges that suit one set of data only make little of the noise, data that differ earn no more than that.
+        What takes quantizers away earns no more than without the noise that the places make which the cause names.
+        Where ranges that suit one set of data only make little of the noise, data that differ earn no more than that.
         """
         gain = self.outcome.mean_gain_db
         if gain is None:
