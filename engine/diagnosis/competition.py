@@ -180,25 +180,19 @@ class Competition:
 
         1. Doubts about the comparison, which may explain everything else.
         2. Severity, by what the cause's own change recovers (`_severity`): one that recovers nothing cannot lead.
-        3. Proven before simulated or inferred.
+        3. Proven before simulated or inferred, by a repair of this fault alone.
         4. Where most layers are degraded (degrade_layer_ratio), a cause of the whole model that was not tried.
         5. What suffices within the bits in force, before what takes quantizers away or is not known to heal.
-        6. Confidence times the decibels that are recovered; where nothing was tried, what is claimed (`_claim_db`).
-        7. Where the error originates.
-        8. Confidence.
+        6. Confidence times the decibels that are recovered; where nothing was tried, that are claimed (`_claim_db`).
 
         Of causes whose changes recover the same (`SAME_DB`) the one with the smaller change leads (`Contender.size`).
         """
-        born = {layer.name for layer in self.facts.layers if layer.born}
         is_widespread = (self.facts.model.degraded_share or 0.0) > self.base.threshold("degrade_layer_ratio")
 
         def key(own: Contender) -> tuple[bool | float | tuple[str, ...], ...]:
             is_general = is_widespread and own.suspect.is_global and own.gain_db is None
-            originates = any(found.layer in born for found in own.findings)
-            confidence, gain = own.cause.confidence, own.gain_db
-            worth = confidence * (self._claim_db(own) if gain is None else gain)
-            suffices = own.heals_by_itself
-            return *own.order, not is_general, not suffices, -worth, not originates, -confidence, own.cause.rules
+            worth = own.cause.confidence * (self._claim_db(own) if own.gain_db is None else own.gain_db)
+            return *own.order, not is_general, not own.heals_by_itself, -worth, own.cause.rules
 
         left = sorted(map(self._contender, suspects), key=key)
         ranked = []
