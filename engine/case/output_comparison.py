@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.engine.case.facts import AffineFacts, ComparisonFacts
+from quantmedic.engine.case.gains import NOISELESS
 from quantmedic.engine.case.output_facts import Ending, EndingFacts, ModelName
-from quantmedic.engine.decibels import sqnr_db
+from quantmedic.engine.decibels import sqnr_db, to_decibels
 
 Floats = NDArray[np.float64]
 #: Columns of a table, each row being one column of the output: finite pairs (x, y), both means, the sums of squared
@@ -149,12 +150,15 @@ def affine_facts(comparison: Comparison | None) -> AffineFacts:
     slope = row["cross"] / row["m2_x"]
     offset = row["mean_y"] - slope * row["mean_x"]
     std = math.sqrt(row["m2_x"] / row["count"])
+    apart = row["m2_x"] + row["m2_y"] - 2 * row["cross"] + row["count"] * (row["mean_y"] - row["mean_x"]) ** 2
+    left = max(row["m2_y"] - slope * row["cross"], NOISELESS * apart)
     return AffineFacts(
         slope=slope,
         offset=offset,
         r2=min(row["cross"] ** 2 / (row["m2_x"] * row["m2_y"]), 1.0),
         slope_mismatch=max(abs(slope), 1 / abs(slope)) if slope else None,
         offset_over_std=abs(offset) / std,
+        gain_db=to_decibels(apart / left) if apart > 0 else 0.0,
     )
 
 

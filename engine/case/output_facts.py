@@ -28,6 +28,7 @@ class AffineFacts(Facts):
     r2: float | None = fact("R²: squared correlation of x and y", "ratio")
     slope_mismatch: float | None = fact("max(|slope|, 1 / |slope|); 1 = equal scales", "ratio")
     offset_over_std: float | None = fact("|offset| / standard deviation of x", "σ")
+    gain_db: float | None = fact("what sqnr_db gains where y is put back by that line; about 0 for rounding", "dB")
 
 
 class OutputOperandFacts(Facts):
