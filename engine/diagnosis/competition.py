@@ -66,7 +66,8 @@ class Contender(NamedTuple):
     def gain_db(self) -> float | None:
         """What its repair recovers whatever else is repaired, up to what counts as all.
 
-        What takes quantizers away earns no more than without the noise that the places make which the cause names.
+        What takes quantizers away earns no more than without the noise that the places make which the cause names, if
+        that is known: a product may make the noise of what it multiplies.
         Where ranges that suit one set of data only make little of the noise, data that differ earn no more than that.
         """
         gain = self.outcome.mean_gain_db
@@ -75,7 +76,7 @@ class Contender(NamedTuple):
         misfits = [e.value for found in self.findings for e in found.evidence if e.fact == _MISFIT]
         little = self.outcome.base.threshold("carried_share")
         shares = [share for share in misfits if isinstance(share, float) and share <= little]
-        if self.contains_others and self.carried is not None:
+        if self.contains_others and self.carried is not None and self.carried > little:
             shares.append(self.carried)
         return min(gain, ENOUGH_DB, *map(gain_without_share, shares))
 
