@@ -114,10 +114,9 @@ class Contender(NamedTuple):
         """Its repair stays within the bits in force and recovers what is worth a name."""
         return self.gain_db is not None and not self.contains_others and is_grave(self.gain_db, self.outcome.base)
 
-    @property
-    def heals_by_itself(self) -> bool:
-        """Its repair stays within the bits in force, and suffices."""
-        return self.gain_db is not None and self.gain_db >= SUFFICIENT_DB and not self.contains_others
+    def heals_by_itself(self, enough_db: float) -> bool:
+        """Its repair stays within the bits in force, and recovers so much."""
+        return self.gain_db is not None and self.gain_db >= enough_db and not self.contains_others
 
     @property
     def order(self) -> tuple[bool, int, bool]:
@@ -188,14 +187,18 @@ class Competition:
 
         Of causes whose changes recover the same (`SAME_DB`) the one with the smaller change leads (`Contender.size`).
         """
+        contenders = [*map(self._contender, suspects)]
+        best_db = max((own.gain_db for own in contenders if own.gain_db is not None), default=0.0)
+        # Where one suffices, what recovers about as much does, too.
+        enough_db = min(SUFFICIENT_DB, best_db - PREFERENCE_DB) if best_db >= SUFFICIENT_DB else SUFFICIENT_DB
         is_widespread = (self.facts.model.degraded_share or 0.0) > self.base.threshold("degrade_layer_ratio")
 
         def key(own: Contender) -> tuple[bool | float | tuple[str, ...], ...]:
             is_general = is_widespread and own.suspect.is_global and own.gain_db is None
             worth = own.cause.confidence * (self._claim_db(own) if own.gain_db is None else own.gain_db)
-            return *own.order, not is_general, not own.heals_by_itself, -worth, own.cause.rules
+            return *own.order, not is_general, not own.heals_by_itself(enough_db), -worth, own.cause.rules
 
-        left = sorted(map(self._contender, suspects), key=key)
+        left = sorted(contenders, key=key)
         ranked = []
         while left:
             alike = (own for own in left if own is left[0] or _recovers_the_same(own, left[0]))
@@ -350,7 +353,8 @@ def _as_remark(cause: CauseReport, absorbs: Mapping[str, Iterable[Finding]]) -> 
 
 
 def _severest(cause: CauseReport) -> tuple[int, bool, bool]:
-    inferred = cause.measured_gain_db is None and cause.predicted_low_db is None
+    is_doubt = any(family_of(rule) == "sanity" for rule in cause.rules)
+    inferred = cause.measured_gain_db is None and cause.predicted_low_db is None and not is_doubt
     return SEVERITIES.index(cause.severity), cause.harm != "assumed", cause.harm == "assumed" and inferred
 
 

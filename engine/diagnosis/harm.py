@@ -12,6 +12,7 @@ from quantmedic.engine.diagnosis.remedy_outcomes import RemedyOutcomes
 from quantmedic.engine.formulas.power import SampleSizes
 from quantmedic.engine.metrics.kinds import is_share
 from quantmedic.engine.metrics.paired import share_interval
+from quantmedic.engine.rules.conditions import All, Condition
 from quantmedic.engine.rules.evaluate import Finding, RuleResult, evaluate
 from quantmedic.engine.rules.rule import SEVERITIES
 from quantmedic.engine.rules.rulebase import RuleBase
@@ -60,6 +61,8 @@ def without_harmless(
 ) -> list[RuleResult]:
     """The assumed results without those of causes whose repair recovers nothing: they are as good as not found.
 
+    Nobody can try a repair of what makes the comparison itself doubtful, such as an operator with other settings.
+
     Args:
         assumed: From `with_assumed`.
         results: Without assumptions.
@@ -68,6 +71,8 @@ def without_harmless(
     """
     found = {f.key for result in results for f in result.findings}
     kept = {cause for cause, outcome in outcomes.items() if outcome.is_recoverable}
+    doubted = {result.rule.cause for result in assumed if result.rule.family == "sanity"}
+    kept |= {cause for cause in doubted & outcomes.keys() if outcomes[cause].gain_db is None}
     kept |= {result.rule.cause for result in assumed if _is_inferred(result.findings, base)}
     return [
         replace(r, findings=tuple(f for f in r.findings if f.rule.cause in kept or f.key in found)) for r in assumed
@@ -130,8 +135,10 @@ class Loss:
         if self.facts.model.harmed is None and not self.is_proven:
             return cause
         harm, severity = self._harm_of(outcome), cause.severity
+        if harm is None and not self.is_proven and all(map(_asks_for_harm, findings)):
+            harm = "assumed"
         more: dict[str, float | None] = {}
-        if harm is None and not self.is_proven and _is_inferred(findings, self.base):
+        if harm in (None, "assumed") and outcome.gain_db is None and _is_inferred(findings, self.base):
             harm, more = "assumed", {"predicted_gain_db": unsimulated_gain_db(findings)}
         if not self.is_proven and harm != "proven":
             stated = min((found.rule.severity for found in findings), key=SEVERITIES.index)
@@ -207,6 +214,13 @@ def is_clean(facts: CaseFacts, base: RuleBase) -> bool:
     """No output is noisier than those of good 8-bit networks, and none holds what is no number."""
     worst, nonfinite = facts.model.output_worst_sqnr_db, facts.model.nonfinite_output
     return worst is not None and nonfinite in (None, "none") and worst >= base.threshold("clean_output_sqnr_db")
+
+
+def _asks_for_harm(finding: Finding) -> bool:
+    """Its rule holds of harmed networks only, so that of another one it was found under an assumption."""
+    when = finding.rule.when
+    parts = when.all if isinstance(when, All) else [when]
+    return any(isinstance(part, Condition) and part.fact == _HARMED for part in parts)
 
 
 def _is_harm(finding: Finding) -> bool:
