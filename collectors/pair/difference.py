@@ -2,8 +2,6 @@
 
 import math
 from collections.abc import Iterator
-from functools import cache
-from importlib import import_module
 
 import numpy as np
 
@@ -16,6 +14,27 @@ _OF_STORAGE = frozenset({"axis", "kernel_shape", "momentum", "perm", "saturate",
 _WEIGHTED = frozenset(
     {"BatchNormalization", "Conv", "ConvTranspose", "Gemm", "LayerNormalization", "LSTM", "GRU", "MatMul", "RNN"}
 )
+#: What an attribute is where it is left out, of operators whose converters are known to lose some (ONNX operators).
+_USUAL: dict[str, dict[str, Attribute]] = {
+    "AveragePool": {"ceil_mode": 0, "count_include_pad": 0},
+    "Celu": {"alpha": 1.0},
+    "DepthToSpace": {"mode": "DCR"},
+    "Elu": {"alpha": 1.0},
+    "Gelu": {"approximate": "none"},
+    "HardSigmoid": {"alpha": 0.2, "beta": 0.5},
+    "LeakyRelu": {"alpha": 0.01},
+    "MaxPool": {"ceil_mode": 0},
+    "Pad": {"mode": "constant"},
+    "Resize": {
+        "coordinate_transformation_mode": "half_pixel",
+        "cubic_coeff_a": -0.75,
+        "mode": "nearest",
+        "nearest_mode": "round_prefer_floor",
+    },
+    "ThresholdedRelu": {"alpha": 1.0},
+}
+#: Beyond it float16 has no finite values: what is written as infinite there masks as well.
+LARGEST_HALF = 65504.0
 #: Numbers that differ by less, relative to the larger, are the same one as stored.
 SAME_NUMBER = 1e-3
 #: Longer lists are tables, and no settings.
@@ -42,7 +61,7 @@ def difference_of(op: Operator, twin: Operator, quantized: Graph, floats: Graph)
 
 
 def _changed_attributes(op: Operator, twin: Operator) -> Iterator[str]:
-    usual = _defaults(op.op_type)
+    usual = _USUAL.get(op.op_type, {})
     for name in dict.fromkeys((*twin.attributes, *op.attributes)):
         old, new = (each.attributes.get(name, usual.get(name)) for each in (twin, op))
         known = old is not None and new is not None and name not in _OF_STORAGE
@@ -85,7 +104,8 @@ def _is_same(old: object, new: object, within: float = SAME_NUMBER) -> bool:
     if isinstance(old, tuple) and isinstance(new, tuple):
         return len(old) == len(new) and all(_is_same(*each, within) for each in zip(old, new, strict=True))
     if isinstance(old, int | float) and isinstance(new, int | float):
-        return math.isclose(old, new, rel_tol=within, abs_tol=np.finfo(np.float32).tiny) or old == new
+        old, new = (min(max(value, -LARGEST_HALF), LARGEST_HALF) for value in (old, new))
+        return math.isclose(old, new, rel_tol=within, abs_tol=np.finfo(np.float32).tiny)
     return type(old) is not type(new) or old == new
 
 
@@ -101,18 +121,3 @@ def _text(value: object) -> str:
             return value.hex()[:8]
         case _:
             return str(value)
-
-
-@cache
-def _defaults(op_type: str) -> dict[str, Attribute]:
-    """What attributes of an ONNX operator are where they are left out."""
-    onnx = import_module("onnx")
-    if not onnx.defs.has(op_type):
-        return {}
-    found = {}
-    for name, attribute in onnx.defs.get_schema(op_type).attributes.items():
-        default = attribute.default_value
-        if default.name:
-            value = onnx.helper.get_attribute_value(default)
-            found[name] = value.decode() if isinstance(value, bytes) else value
-    return found

@@ -73,12 +73,18 @@ class Contender(NamedTuple):
         gain = self.outcome.mean_gain_db
         if gain is None:
             return None
-        misfits = [e.value for found in self.findings for e in found.evidence if e.fact == _MISFIT]
         little = self.outcome.base.threshold("carried_share")
-        shares = [share for share in misfits if isinstance(share, float) and share <= little]
+        shares = [self._misfit] if self._misfit is not None and self._misfit <= little else []
         if self.contains_others and self.carried is not None and self.carried > little:
             shares.append(self.carried)
         return min(gain, ENOUGH_DB, *map(gain_without_share, shares))
+
+    @property
+    def _misfit(self) -> float | None:
+        """Share of the noise that data explain which differ; None where not all findings are about such alone."""
+        shown = [_shown_misfit(found) for found in self.findings]
+        known = [share for share in shown if share is not None]
+        return max(known) if known and len(known) == len(shown) else None
 
     @property
     def size(self) -> tuple[bool, bool, float]:
@@ -183,10 +189,13 @@ class Competition:
         3. Proven before simulated or inferred, by a repair of this fault alone.
         4. Where most layers are degraded (degrade_layer_ratio), a cause of the whole model that was not tried.
         5. What suffices within the bits in force, before what takes quantizers away or is not known to heal.
-        6. Confidence times the decibels that are recovered; where nothing was tried, that are claimed (`_claim_db`).
+        6. Confidence times the decibels that are recovered; where nothing was tried, what is claimed (`_claim_db`).
+        7. Where the error originates, of causes of which nothing was tried: data whose fault is seen, or its layers.
+        8. Confidence.
 
         Of causes whose changes recover the same (`SAME_DB`) the one with the smaller change leads (`Contender.size`).
         """
+        born = {layer.name for layer in self.facts.layers if layer.born}
         contenders = [*map(self._contender, suspects)]
         best_db = max((own.gain_db for own in contenders if own.gain_db is not None), default=0.0)
         # Where one suffices, what recovers about as much does, too.
@@ -195,8 +204,12 @@ class Competition:
 
         def key(own: Contender) -> tuple[bool | float | tuple[str, ...], ...]:
             is_general = is_widespread and own.suspect.is_global and own.gain_db is None
-            worth = own.cause.confidence * (self._claim_db(own) if own.gain_db is None else own.gain_db)
-            return *own.order, not is_general, not own.heals_by_itself(enough_db), -worth, own.cause.rules
+            confidence, gain = own.cause.confidence, own.gain_db
+            worth = self._claim_db(own) if gain is None else confidence * gain
+            is_seen = own.suspect.is_global and confidence >= EVIDENT
+            originates = is_seen or any(found.layer in born for found in own.findings)
+            suffices = own.heals_by_itself(enough_db)
+            return *own.order, not is_general, not suffices, -worth, not originates, -confidence, own.cause.rules
 
         left = sorted(contenders, key=key)
         ranked = []
@@ -307,6 +320,10 @@ class Competition:
         if not is_grave(outcome.gain_db, base) or outcome.proven is False:
             return "medium"
         return "high" if self._is_hurt else stated
+
+
+def _shown_misfit(finding: Finding) -> float | None:
+    return next((e.value for e in finding.evidence if e.fact == _MISFIT and isinstance(e.value, float)), None)
 
 
 def is_universal(repair: Repair) -> bool:

@@ -34,6 +34,8 @@ CANCELLING = ("Add", "Sub")
 FEEDER_STEPS = 3
 #: A change mends a source where it takes away this share of what taking the source away does.
 MOST = 0.5
+#: Quantizers that make so much of the noise have to be known before anything is said of all.
+UNKNOWN = 0.1
 _CLIPPED: tuple[tuple[Mechanism, str], ...] = (("clipped-low", "clipped_low"), ("clipped-high", "clipped_high"))
 #: What shows how a quantizer makes noise that clips nothing, in the order in which it is asked.
 _SHOWN_BY: tuple[tuple[Mechanism, str], ...] = (
@@ -209,21 +211,26 @@ def misfit_share(case: Case, tensors: Sequence[TensorFacts]) -> float | None:
     """Share of the noise at the output that would not be there if ranges suited both sets of data alike.
 
     A quantizer that rounds the representative values so many dB better than the validation values was fitted to other
-    data: clipped where those reach further, and too wide where they do not reach as far. None without both sets, or
-    without a loss budget.
+    data: clipped where those reach further, and too wide where they do not reach as far. None without both sets or a
+    loss budget, or where it is not known of quantizers that make `UNKNOWN` of the noise how well they hold both.
     """
     budget = case.record.loss_budget
     if budget is None or not {"representative", "validation"} <= case.statistics.keys():
         return None
     noisiest = noisiest_output(budget)
     share = simulated_share(budget, noisiest)
-    found = 0.0
+    found = unknown = 0.0
     for piece in budget.pieces:
         gaps = [_gap_db(tensors[i]) for source in piece.sources for i in source.tensors]
-        if len(piece.sources) == 1 and gaps:
-            worse = 1.0 - 10.0 ** (-max(min(gaps), 0.0) / 10.0)
-            found += max(piece.shares[noisiest], 0.0) * min(worse, _mended_by_data(piece, noisiest))
-    return min(found * share, 1.0)
+        if len(piece.sources) != 1 or not gaps:
+            continue
+        made, known = max(piece.shares[noisiest], 0.0), [gap for gap in gaps if gap is not None]
+        if len(known) < len(gaps):
+            unknown += made
+        else:
+            worse = 1.0 - 10.0 ** (-max(min(known), 0.0) / 10.0)
+            found += made * min(worse, _mended_by_data(piece, noisiest))
+    return min(found * share, 1.0) if unknown < UNKNOWN else None
 
 
 def _mended_by_data(piece: PieceRecord, output: int) -> float:
@@ -233,10 +240,12 @@ def _mended_by_data(piece: PieceRecord, output: int) -> float:
     return 1.0 if gone is None or made <= 0 else min(max(gone[output] / made, 0.0), 1.0)
 
 
-def _gap_db(tensor: TensorFacts) -> float:
+def _gap_db(tensor: TensorFacts) -> float | None:
     """How much better the tensor's grid holds the representative values than the validation values."""
     there, here = tensor.representative.rounding.sqnr_db, tensor.validation.rounding.sqnr_db
-    return there - here if there is not None and here is not None and math.isfinite(here) else 0.0
+    if there is None or here is None:
+        return None
+    return there - here if math.isfinite(here) else 0.0
 
 
 def source_facts(budget: LossBudget) -> dict[tuple[SourceKind, int], SourceFacts]:

@@ -55,7 +55,7 @@ def test_a_changed_attribute_is_found_at_its_operator(tmp_path: Path) -> None:
     first = budget.lines[0]
     assert (first.source, first.places) == ("kernel", ("slope1",))
     assert first.share > 0.9 and first.causes == ("operator-departs",)
-    assert cause.cause == "operator-departs" and cause.rules == ("R005",) and cause.severity == "high"
+    assert cause.cause == "operator-departs" and cause.rules == ("S059", "R005") and cause.severity == "high"
     assert cause.subjects == (first.layers[0],)
     assert sum(line.share for line in budget.lines) + budget.rest + budget.unplaced[0] == pytest.approx(1.0)
     assert budget.unplaced[0] < 0.1

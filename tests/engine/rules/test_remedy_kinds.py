@@ -44,7 +44,8 @@ def test_every_function_that_fits_a_change_has_a_row() -> None:
         for name, function in vars(change).items()
         if not name.startswith("_") and getattr(function, "__annotations__", {}).get("return") is change.Change
     }
-    assert not {name for name in fitting if getattr(change, name) not in in_use}
+    # A part of quantizing anew that only the second look makes.
+    assert {name for name in fitting if getattr(change, name) not in in_use} == {"requantize_weights"}
 
 
 def test_a_bound_is_what_a_remedy_gains_at_most() -> None:
