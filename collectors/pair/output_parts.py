@@ -116,8 +116,16 @@ def joint_of(graph: Graph, shapes: Mapping[str, Shape], output: str) -> Joint:
         size, joined, parts, names = min(found)
         return Joint(joined, size, parts, names)
     moved = tuple(walker.follow_moves(output))
-    length, shorter = shorter_axis(shape)
+    length, shorter = shorter_axis(_declared_fixed(graph, output, shape))
     return Joint(shorter, length, (), moved, walker.is_score(moved[-1]))
+
+
+def _declared_fixed(graph: Graph, output: str, shape: Shape | None) -> Shape | None:
+    """The shape without sides that the network leaves open: time, which is as long as the sample, has no columns."""
+    declared = next((spec.shape for spec in graph.output_specs if graph.root(spec.name) == output), None)
+    if shape is None or declared is None or len(declared) != len(shape):
+        return shape
+    return tuple(size if given is not None else None for size, given in zip(shape, declared, strict=True))
 
 
 def shorter_axis(shape: Sequence[int | None] | None) -> tuple[int, int | None]:

@@ -11,6 +11,7 @@ from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.diagnosis.advice import general_advice
 from quantmedic.engine.diagnosis.prediction import ENOUGH_DB
+from quantmedic.engine.diagnosis.remedy_outcomes import TRIED
 from quantmedic.engine.diagnosis.repair_runs import PREFERENCE_DB
 from quantmedic.engine.rules.remedies import Remedy, Snippet
 from quantmedic.engine.rules.remedy_kinds import AT_MOST, BOUNDS, REMEDY_KINDS, kinds_everywhere
@@ -206,7 +207,7 @@ class Candidates:
         general = kind.everywhere.remedy if kind is not None and kind.everywhere is not None else None
         if not advised and general is not None and general in self.base.remedies:
             advised = [(None, self._advice_everywhere(self.base.remedies[general], row.trial.nodes))]
-        return Choice(f"trial:{row.trial.key}", tuple(advised), row.remedy, row.trial)
+        return Choice(f"{TRIED}:{row.trial.key}", tuple(advised), row.remedy, row.trial)
 
     def _general(self, remedy: Remedy) -> Choice:
         return Choice(f"everywhere:{remedy.id}", ((None, self._advice_everywhere(remedy)),), remedy.title, None)

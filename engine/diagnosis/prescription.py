@@ -1,6 +1,7 @@
 """The prescription: the best remedies as one configuration of the user's toolchain, ready to be pasted."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 
 from quantmedic.engine.case.facts import FLOAT_ALONE, MetricFacts
@@ -127,7 +128,20 @@ def _prescription_of(candidates: Candidates) -> Prescription | None:
     same = next((row for row in rows if _is_text_of(row, given, candidates.toolchain)), None)
     if same is None:
         return given
-    return None if is_harmful(same.trial.gain_db, candidates.base) else _with_execution(given, same)
+    if is_harmful(same.trial.gain_db, candidates.base):
+        return None
+    given = _with_execution(given, same)
+    return _prescription_of_others(candidates, given) or given if given.basis == "without-effect" else given
+
+
+def _prescription_of_others(candidates: Candidates, vain: Prescription) -> Prescription | None:
+    """What is prescribed for the grave causes that a prescription without effect was not for; None without such."""
+    tried = {cause for step in vain.steps for cause in step.causes}
+    left = tuple(cause for cause in candidates.diagnosis.causes if cause.cause not in tried)
+    if not tried or not any(cause.is_serious for cause in left):
+        return None
+    others = candidates.diagnosis.model_copy(update={"causes": left})
+    return _prescription_of(replace(candidates, diagnosis=others))
 
 
 def _executed_best(candidates: Candidates) -> Prescription | None:

@@ -17,6 +17,8 @@ from quantmedic.engine.formulas.change import Change
 from quantmedic.engine.rules.remedy_kinds import AT_MOST, BOUNDS, MORE_BITS
 from quantmedic.engine.rules.rulebase import RuleBase
 
+#: Choices of a prescription that stand for what was tried on a copy are called so.
+TRIED = "trial"
 #: Kinds whose gain says that few places make most of the noise only where it exceeds what even noise would give.
 _WIDER = (*MORE_BITS, *AT_MOST)
 
@@ -48,7 +50,7 @@ class RemedyOutcomes:
         repair: The one that was chosen.
         last: What that recovers simulated after the other causes' repairs.
         added: What it recovered on a copy on top of proven ones.
-        executed: What prescriptions of a single remedy gave, by cause and remedy.
+        executed: What prescriptions of a single remedy of the suspect gave, by cause and remedy or by kind of repair.
     """
 
     base: RuleBase
@@ -88,7 +90,16 @@ class RemedyOutcomes:
     def proven(self) -> bool | None:
         """Whether a gain was proven; None where nothing was measured, or the most that could be gained alone was."""
         found = [trial.proven for trial in (self.trial, self.added) if trial is not None and not trial.bound]
-        return any(found) if found else None
+        return any(found) and not self._was_executed_in_vain if found else None
+
+    @property
+    def _was_executed_in_vain(self) -> bool:
+        """What the toolchain made of its remedies recovered nothing, whatever an edited copy gave."""
+        return bool(self.executed) and all(map(self._is_vain, self.executed.values()))
+
+    def _is_vain(self, executed: TrialRecord) -> bool:
+        least = self.base.threshold("negligible_gain_db")
+        return not executed.proven and executed.gain_db is not None and executed.gain_db < least
 
     @property
     def shown(self) -> TrialRecord | None:
@@ -217,12 +228,15 @@ class RemedyOutcomes:
         So it does where it made the output noisier. It is not known where the text is for other data than those that
         it was run with.
         """
-        executed = self.executed.get(f"{cause.cause}:{advice.id}")
+        executed = self.executed.get(f"{cause.cause}:{advice.id}", self.executed.get(advice.simulate or ""))
         if executed is not None and is_harmful(executed.gain_db, self.base):
+            return executed
+        is_anew = any(snippet.reads == "application" for snippet in advice.snippets)
+        if executed is not None and self._is_vain(executed) and not is_anew:
             return executed
         of_chosen = self.shown if self.repair is not None and advice.simulate == self.repair.kind else None
         trial = of_chosen or self.of(advice.simulate).trial
-        if trial is None or trial.proven or any(snippet.reads == "application" for snippet in advice.snippets):
+        if trial is None or trial.proven or is_anew:
             return trial
         return executed if executed is not None else trial
 
@@ -244,7 +258,7 @@ def remedy_outcomes(
     # Noise of operators that compute something else stays, whatever is quantized otherwise.
     stays = min(facts.model.departures_share or 0.0, 1.0)
     runs = proof.executions if proof is not None else ()
-    executed = {run.choices[0]: run.trial for run in runs if len(run.choices) == 1 and run.trial.failed is None}
+    executed = {run.choices[0]: run.credit for run in runs if len(run.choices) == 1 and run.trial.failed is None}
 
     def outcome_of(repair: Repair) -> RemedyOutcome:
         known = simulated.predict(repair.key)
@@ -265,7 +279,7 @@ def remedy_outcomes(
             repair,
             last.beside(stays) if last is not None else None,
             proof.last_addition(repair.key) if repair is not None and proof is not None else None,
-            executed,
+            _executed_for(suspect, executed),
         )
     return outcomes
 
@@ -279,6 +293,13 @@ def gains_of(trial: TrialRecord) -> dict[str, float | bool | None]:
         "measured_gain_metric": trial.metric.gain if trial.metric is not None else None,
         "share_of_loss": trial.share,
     }
+
+
+def _executed_for(suspect: Suspect, executed: Mapping[str, TrialRecord]) -> dict[str, TrialRecord]:
+    """Of prescriptions of one remedy those of a suspect: by its name and the remedy's, or by the kind of its repair."""
+    named = {key: trial for key, trial in executed.items() if key.startswith(f"{suspect.cause}:")}
+    tried = ((repair.kind, executed.get(f"{TRIED}:{repair.key}")) for repair in suspect.repairs)
+    return named | {kind: trial for kind, trial in tried if trial is not None}
 
 
 def is_grave(gain_db: float, base: RuleBase) -> bool:

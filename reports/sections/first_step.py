@@ -240,6 +240,8 @@ def _first_card(diagnosis: Diagnosis, causes: tuple[CauseCard, ...]) -> CauseCar
     standing = [card for card in causes if not card.struck] or list(causes)
     proven = [card for row in chain for card in standing if diagnosis.causes[card.rank - 1].cause in row.causes]
     able = [c for c in standing if any(not advice.is_disproven for advice in diagnosis.causes[c.rank - 1].remedies)]
+    # What was proven on a copy and executed in vain is not proven any more.
+    proven = [card for card in proven if diagnosis.causes[card.rank - 1].proven]
     return next(iter([*proven, *able, *standing]), None)
 
 
