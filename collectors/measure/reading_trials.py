@@ -18,6 +18,8 @@ Values = NDArray[np.float64]
 Sides = tuple[float, float]
 #: Where the classes of the labels are those of the outputs, boxes are not found this seldom with their class.
 WITH_CLASS = 0.25
+#: Classes with another number fit far better where boxes are found so many times as often with them.
+FAR_BETTER = 2.0
 #: Labelled boxes may reach beyond the picture by a rounding: so many pixels, or this share of its side.
 _PIXEL, _SHARE = 1.0, 0.01
 
@@ -155,22 +157,29 @@ class Trial:
             )
 
     def _refuse_other_classes(self, reading: BoxReading, found: float) -> None:
-        """Refuse where boxes are found and seldom with their class; ``found`` is the precision with it."""
+        """Refuse where boxes are found and seldom with their class; ``found`` is the precision with it.
+
+        So it is where classes that are numbered from the other end of one fit far better: some agree by chance.
+        """
         best = self.precision(reading, with_class=False)
-        if found >= WITH_CLASS * best:
+        is_seldom = found < WITH_CLASS * best
+        enough = WITH_CLASS * best if is_seldom else FAR_BETTER * found
+        shift = next(
+            (s for s in self._shifts(reading) if self.precision(reading, with_class=True, shift=s) >= enough), None
+        )
+        if not is_seldom and shift is None:
             return
         values = f"(mAP50 {100 * best:.1f} %), and seldom with their class ({100 * found:.1f} %)"
         text = f"the float model finds the labelled boxes {values}"
+        if shift is not None:
+            text += f": labels {'- 1' if shift < 0 else '+ 1'} would fit"
+        raise Unread(text, "number the labels as the model does, or judge all the same: --metric map", reading)
+
+    def _shifts(self, reading: BoxReading) -> list[int]:
+        """By what labels may be off; a class below 0 would be padding, and labels in a circle are not shifted."""
         (least, largest), raw = self.classes, self.samples[0].raw
         count = reading.kind.classes_among(raw.scores.shape[1]) if raw.classes is None else None
-        for shift in (-1, 1):
-            # A class below 0 would be padding: labels in a circle are not shifted.
-            if least + shift < 0 or (count is not None and largest + shift >= count):
-                continue
-            if self.precision(reading, with_class=True, shift=shift) >= WITH_CLASS * best:
-                text += f": labels {'- 1' if shift < 0 else '+ 1'} would fit"
-                break
-        raise Unread(text, "number the labels as the model does, or judge all the same: --metric map", reading)
+        return [s for s in (-1, 1) if least + s >= 0 and (count is None or largest + s < count)]
 
 
 def _mean_precision(tally: Tally, overlaps: Sequence[int]) -> float:

@@ -26,6 +26,8 @@ from quantmedic.engine.formulas.change import requantize_weights
 from quantmedic.engine.rules.evaluate import evaluate
 from quantmedic.engine.rules.rule import SERIOUS
 
+#: A rule no surer than this has a name for anything, such as for any range that is poor.
+VAGUE = 0.5
 #: Hidden causes that are simulated, the most severe first, and that are listed, the surest first.
 MAX_HIDDEN, MAX_LISTED = 6, 3
 
@@ -108,8 +110,8 @@ class SecondLook:
             own = [each for each in suspect.repairs if not is_universal(each) and places_of(each.change) - changed]
             # Of a kind that spreads the wider repair: no other cause is to be told from this one by what it leaves.
             widest = next((each for each in own if each.spread), next(iter(own), None))
-            is_serious = any(found.rule.severity in SERIOUS for found in suspect.findings)
-            if is_serious and (widest is not None or unsimulated_gain_db(suspect.findings) is not None):
+            is_named = any(f.rule.severity in SERIOUS and f.rule.confidence > VAGUE for f in suspect.findings)
+            if is_named and (widest is not None or unsimulated_gain_db(suspect.findings) is not None):
                 yield suspect, widest
 
     def _report(self, suspect: Suspect, behind: str, gain_db: float) -> CauseReport:

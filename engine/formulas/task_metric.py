@@ -27,6 +27,8 @@ EXPECTED_CONFIDENCE = 0.99
 _CONFIDENCE = 0.95
 #: Samples from which on labels are held against the predicted classes.
 _LABELS_JUDGED = 32
+#: Rates of errors in texts, and what they are where nothing at all is read.
+TEXT_METRICS, NOTHING_READ = ("cer", "wer"), 1.0
 #: Faults of labels that the quantized model must not have less of.
 _NEAR_CHANCE = ("chance", "weak")
 
@@ -56,6 +58,11 @@ def with_label_fit(metric: MetricFacts, case: Case, thresholds: Thresholds) -> M
         few = _finds_few_boxes(metric)
         unjudged = dict.fromkeys(_OF_THE_DROP) if few else {}
         return metric.model_copy(update={"label_fault": "few" if few else "none", **unjudged})
+    if metric.name in TEXT_METRICS:
+        if metric.float_value is None or metric.float_value < NOTHING_READ:
+            return metric
+        unread = dict.fromkeys(_OF_THE_DROP)
+        return metric.model_copy(update={"label_fault": "chance", "chance": NOTHING_READ, **unread})
     outputs, read = case.record.outputs, case.record.run.get("metric_output")
     is_first = read is None or (bool(outputs) and read == outputs[0].name)
     if metric.dataset is None or not kind_of(metric.name).of_classes or not is_first:

@@ -7,7 +7,7 @@ from itertools import chain, takewhile
 from typing import Annotated
 
 from quantmedic.engine.case.facts import ROLES
-from quantmedic.engine.case.proof import TrialRecord
+from quantmedic.engine.case.proof import ExecutionRecord, TrialRecord
 from quantmedic.engine.contract.advised_remedies import Advice, Prescription, Proof, Step
 from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.diagnosis import Diagnosis
@@ -37,6 +37,7 @@ SLIGHT_DB = 0.5
 WILD_DB = -20.0
 #: A prescription that was run and recovers less than this share of the noise, or of the metric, does not heal.
 HALF = 0.5
+AGAIN = "quantize this very model again"
 NOT_ENOUGH = "the most that was found, and it does not heal"
 
 
@@ -298,6 +299,10 @@ def _executed_step(diagnosis: Diagnosis, causes: tuple[CauseCard, ...]) -> First
     changes = "; ".join(step.changes for step in given.steps if step.changes)
     code = next((card.code for card in causes if card.cause in names), "")
     title = ", and ".join(step.title for step in given.steps)
+    if (alone := _gain_of_control(proof, given.executed)) is not None:
+        title = f"{AGAIN}, and {title}"
+        changes = f"quantizing again with nothing changed alone gives {alone}; {changes}"
+        code = next((card.code for card in causes), code)
     return FirstStep(
         capital(visible(title, 300)),
         visible(requantized_text(given.steps) if again and not code else changes, 600),
@@ -305,6 +310,15 @@ def _executed_step(diagnosis: Diagnosis, causes: tuple[CauseCard, ...]) -> First
         code,
         _first_label(diagnosis) if _heals(trial) else NOT_ENOUGH,
     )
+
+
+def _gain_of_control(proof: Proof | None, executed: ExecutionRecord) -> str | None:
+    """What quantizing again with nothing changed recovers, where that is more than the remedies add to it."""
+    if proof is None or proof.baseline is None or executed.own is None:
+        return None
+    control = proof.executions[proof.baseline].trial
+    gain, own = control.gain_db, executed.own.gain_db
+    return trial_gain_text(control) if control.proven and gain is not None and gain > (own or 0.0) else None
 
 
 def _heals(trial: TrialRecord) -> bool:

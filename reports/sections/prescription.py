@@ -28,9 +28,9 @@ BASES: dict[Basis, str] = {
 }
 EXECUTED = "Proven: this very text was executed, and the model that came out was measured."
 REQUANTIZED = (
-    "No option is another than before. So the quantized model at hand was not made from this float model and these "
-    "representative data with these settings, or it was changed afterwards: look for options of single tensors, such "
-    "as TensorQuantOverrides, and for edits of the file."
+    "No option that the file shows is another than before, and yet another model comes out. So the quantized model at "
+    "hand was made with one that files do not keep, such as a calibration method that cuts ranges (percentile, "
+    "entropy) or options of single tensors; or from another float model or other data; or it was edited afterwards."
 )
 RECALIBRATED = (
     "No option is another than before: the quantized model at hand was calibrated on other inputs than these. If yours "
