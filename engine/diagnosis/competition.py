@@ -45,12 +45,14 @@ class Contender(NamedTuple):
         cause: What the report says of it.
         outcome: What its repairs recover.
         carried: Share of the noise that the layers and tensors make which it names; None where that is not known.
+        mended: The largest such share of the causes that have its repair.
     """
 
     suspect: Suspect
     cause: CauseReport
     outcome: RemedyOutcomes
     carried: float | None
+    mended: float | None = None
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -66,17 +68,17 @@ class Contender(NamedTuple):
     def gain_db(self) -> float | None:
         """What its repair recovers whatever else is repaired, up to what counts as all.
 
-        What takes quantizers away earns no more than without the noise that the places make which the cause names, if
-        that is known: a product may make the noise of what it multiplies.
-        Where ranges that suit one set of data only make little of the noise, data that differ earn no more than that.
+        What takes quantizers away earns no more than the noise of the places that the causes name which it repairs, if
+        that is known: a product may make the noise of what it multiplies. Where ranges that suit one set of data only
+        make little of the noise, data that differ earn no more than that.
         """
         gain = self.outcome.mean_gain_db
         if gain is None:
             return None
         little = self.outcome.base.threshold("carried_share")
         shares = [self._misfit] if self._misfit is not None and self._misfit <= little else []
-        if self.contains_others and self.carried is not None and self.carried > little:
-            shares.append(self.carried)
+        if self.contains_others and self.mended is not None and self.mended > little:
+            shares.append(self.mended)
         return min(gain, ENOUGH_DB, *map(gain_without_share, shares))
 
     @property
@@ -196,7 +198,7 @@ class Competition:
         Of causes whose changes recover the same (`SAME_DB`) the one with the smaller change leads (`Contender.size`).
         """
         born = {layer.name for layer in self.facts.layers if layer.born}
-        contenders = [*map(self._contender, suspects)]
+        contenders = _with_mended([*map(self._contender, suspects)])
         best_db = max((own.gain_db for own in contenders if own.gain_db is not None), default=0.0)
         # Where one suffices, what recovers about as much does, too.
         enough_db = min(SUFFICIENT_DB, best_db - PREFERENCE_DB) if best_db >= SUFFICIENT_DB else SUFFICIENT_DB
@@ -320,6 +322,16 @@ class Competition:
         if not is_grave(outcome.gain_db, base) or outcome.proven is False:
             return "medium"
         return "high" if self._is_hurt else stated
+
+
+def _with_mended(contenders: Sequence[Contender]) -> list[Contender]:
+    """The contenders with the largest share that a cause with the same repair carries."""
+    most: dict[str, float] = {}
+    for own in contenders:
+        if own.outcome.repair is not None and own.carried is not None:
+            key = own.outcome.repair.key
+            most[key] = max(own.carried, most.get(key, 0.0))
+    return [own._replace(mended=most.get(own.outcome.repair.key if own.outcome.repair else "")) for own in contenders]
 
 
 def _shown_misfit(finding: Finding) -> float | None:
