@@ -69,14 +69,16 @@ def without_harmless(
         outcomes: What repairs recover, by cause.
         base: Holds the thresholds.
     """
-    found = {f.key for result in results for f in result.findings}
+    known = {f.key for result in results for f in result.findings}
     kept = {cause for cause, outcome in outcomes.items() if outcome.is_recoverable}
-    doubted = {result.rule.cause for result in assumed if result.rule.family == "sanity"}
-    kept |= {cause for cause in doubted & outcomes.keys() if outcomes[cause].gain_db is None}
     kept |= {result.rule.cause for result in assumed if _is_inferred(result.findings, base)}
-    return [
-        replace(r, findings=tuple(f for f in r.findings if f.rule.cause in kept or f.key in found)) for r in assumed
-    ]
+    untried = {cause for cause, outcome in outcomes.items() if outcome.gain_db is None}
+
+    def is_kept(finding: Finding) -> bool:
+        cause, is_doubt = finding.rule.cause, finding.rule.family == "sanity"
+        return cause in kept or finding.key in known or (is_doubt and cause in untried)
+
+    return [replace(r, findings=tuple(filter(is_kept, r.findings))) for r in assumed]
 
 
 def _inferred_gain_db(cause: CauseReport) -> float:

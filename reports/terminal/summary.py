@@ -143,10 +143,11 @@ def _first_lines(context: ReportContext, diagnosis: Diagnosis, paint: Paint) -> 
 
 def _shown_card(context: ReportContext) -> CauseCard | None:
     """The cause that the first step is for; where it is for none, the first one that costs, or may."""
-    code = context.first.code if context.first is not None else ""
-    if code:
-        return card_called(context, code)
-    return next((card for card in context.causes[:1] if card.severity in SERIOUS or card.assumed), None)
+    first = context.first
+    if first is not None and first.code:
+        return card_called(context, first.code)
+    is_step = first is not None and first.is_change
+    return next((card for card in context.causes[:1] if card.severity in SERIOUS or (card.assumed and is_step)), None)
 
 
 def card_called(context: ReportContext, code: str) -> CauseCard | None:
