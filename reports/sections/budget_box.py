@@ -47,6 +47,8 @@ from quantmedic.reports.text import (
     visible,
 )
 
+#: Sources that cancel each other make a few times the noise; a larger share divides by next to none.
+SENSIBLE = 10.0
 #: Noise that no quantizer makes is said in words from this share on.
 UNSIMULATED_SAID = 0.1
 #: Causes that name a line, and layers of one, that are shown.
@@ -286,8 +288,8 @@ def _strip(rows: Sequence[BudgetRow], shares: Sequence[float]) -> Iterator[Strip
 
 
 def share_text(share: float) -> str:
-    """A share of the noise: whole percent."""
-    return f"{round(100 * share) + 0} %"
+    """A share of the noise: whole percent; of next to no noise any share would be huge, and says nothing."""
+    return f"{round(100 * share) + 0} %" if abs(share) <= SENSIBLE else "not known"
 
 
 def healing_title(kind: str) -> str:

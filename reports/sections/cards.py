@@ -336,7 +336,8 @@ def _cause_gains(cause: CauseReport, diagnosis: Diagnosis) -> tuple[Gain, ...]:
         text = metric_text(trial.metric) if trial is not None and known else ""
         measured.append(text or signed_gain(cause.measured_gain_metric, diagnosis.metrics.name))
     is_beside = bool(nothing_beyond(tried_advice(cause.remedies), diagnosis.proof))
-    look = "unproven" if cause.proven is False or is_beside else "measured"
+    costs = (cause.measured_gain_metric or 0.0) < 0
+    look = "unproven" if cause.proven is False or is_beside or costs else "measured"
     judged = judged_text(cause, diagnosis.proof)
     gains = [Gain("measured", ", ".join(measured), judged, look)] if measured else []
     if (alone := cause.predicted_gain_db) is not None:
@@ -355,7 +356,8 @@ def executed_gain(diagnosis: Diagnosis, trial: TrialRecord) -> Gain:
     beyond = ", beyond quantizing again alone" if trial.after else ""
     judged = f"{proven_word(trial.metric)} on {samples_text(trial, diagnosis)} (executed){beyond}"
     told = "; ".join(text for text in (judged, still_lost(trial.metric)) if text)
-    return Gain("measured", ", ".join(part for part in parts if part), told, "measured")
+    costs = trial.metric is not None and trial.metric.gain < 0
+    return Gain("measured", ", ".join(part for part in parts if part), told, "unproven" if costs else "measured")
 
 
 def _trial_of(cause: CauseReport) -> TrialRecord | None:
