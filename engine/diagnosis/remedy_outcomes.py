@@ -95,7 +95,10 @@ class RemedyOutcomes:
     @property
     def _was_executed_in_vain(self) -> bool:
         """What the toolchain made of its remedies recovered nothing, whatever an edited copy gave."""
-        return bool(self.executed) and all(map(self._is_vain, self.executed.values()))
+        is_of_data = (
+            self.repair is not None and self.repair.kind == "recalibrate"
+        )  # The text ran on the data as they are.
+        return bool(self.executed) and not is_of_data and all(map(self._is_vain, self.executed.values()))
 
     def _is_vain(self, executed: TrialRecord) -> bool:
         least = self.base.threshold("negligible_gain_db")
@@ -258,7 +261,7 @@ def remedy_outcomes(
     # Noise of operators that compute something else stays, whatever is quantized otherwise.
     stays = min(facts.model.departures_share or 0.0, 1.0)
     runs = proof.executions if proof is not None else ()
-    executed = {run.choices[0]: run.credit for run in runs if len(run.choices) == 1 and run.trial.failed is None}
+    executed = {run.choices[0]: run.trial for run in runs if len(run.choices) == 1 and run.trial.failed is None}
 
     def outcome_of(repair: Repair) -> RemedyOutcome:
         known = simulated.predict(repair.key)
