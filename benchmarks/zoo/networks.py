@@ -337,6 +337,11 @@ FRESH_NETWORKS: dict[str, dict[str, Network]] = {
             _fresh("tickets", "recognizer of print, depthwise, LSTM", pictures.strips, GREY, READING),
             _fresh("shells", "colour, shuffled channels, squeeze-and-excitation", pictures.shells, PHOTOGRAPHS),
         ),
+        "j": (
+            _fresh("badges", "residual, channels made of channels one by one, colour", pictures.badges, PHOTOGRAPHS),
+            _fresh("parcels", "table, columns crossed with themselves, a gate", signals.parcels),
+            _fresh("tides", "foretells levels, dilated convolutions with gates", signals.tides, task=NO_ANSWER),
+        ),
     }.items()
 }
 

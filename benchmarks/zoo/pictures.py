@@ -329,3 +329,28 @@ def shells(rng: Random, count: int) -> tuple[Array, Array]:
     found = sand[..., None, None] + inside[:, None] * (body - sand[..., None, None])
     found += rng.uniform(4, 14, (count, 1, 1, 1)) * rng.standard_normal(found.shape)
     return found.round().clip(0, 255).astype(np.uint8), kinds.astype(np.int64)
+
+
+#: Side of a picture of a badge, and badges: a triangle, a square or a disc, with a bar or a ring on it.
+BADGE, BADGES = 32, 6
+
+
+def badges(rng: Random, count: int) -> tuple[Array, Array]:
+    """Colour pictures of a badge on white paper, turned and lit in any way, and which one it is."""
+    y, x = np.mgrid[0:BADGE, 0:BADGE].astype(np.float32)
+    kinds = rng.integers(0, BADGES, count)
+    mx, my = rng.uniform(13, 19, (2, count, 1, 1))
+    turn, size = rng.uniform(0, 6.28, (count, 1, 1)), rng.uniform(8, 11, (count, 1, 1))
+    far, angle = np.hypot(x - mx, y - my), np.arctan2(y - my, x - mx) + turn
+    sides = np.array([3, 4, 40])[kinds % 3][:, None, None]
+    reach = size * np.array([1.25, 1.1, 1.0])[kinds % 3][:, None, None]
+    edge = far * np.cos(angle % (2 * np.pi / sides) - np.pi / sides) / (reach * np.cos(np.pi / sides))
+    body = 1 / (1 + np.exp(np.clip(8 * (edge - 1), -30, 30)))
+    bar = (np.abs(np.sin(angle) * far) < size / 6) & (far < size * 0.55)
+    ring = np.abs(far - size * 0.36) < size / 8
+    mark = np.where((kinds < 3)[:, None, None], bar, ring)
+    dark, light = rng.uniform(20, 150, (count, 3, 1, 1)), rng.uniform(50, 90, (count, 1, 1, 1))
+    paper = rng.uniform(228, 250, (count, 1, 1, 1)) + rng.normal(0, 3, (count, 3, 1, 1))
+    found = paper + body[:, None] * (dark + light * mark[:, None] - paper)
+    found += rng.uniform(2, 10, (count, 1, 1, 1)) * rng.standard_normal(found.shape)
+    return found.round().clip(0, 255).astype(np.uint8), kinds.astype(np.int64)

@@ -531,3 +531,40 @@ def motions(rng: Random, count: int) -> tuple[Array, Array]:
     rest = rng.normal(0, 0.6, (count, 1, AXES))
     found = plane @ tilt + rest + rng.uniform(0.1, 0.3, (count, 1, 1)) * rng.standard_normal((count, MOMENTS, AXES))
     return found.astype(np.float32), kinds.astype(np.int64)
+
+
+#: Columns of a row about a parcel, of which some are amounts with long tails, and ways on which it may go.
+PARCEL, AMOUNTS, WAYS = 24, 6, 6
+
+
+def parcels(rng: Random, count: int) -> tuple[Array, Array]:
+    """Rows of a table whose columns act in pairs: amounts first, measures, marks of zero or one; and the best way."""
+    fixed = np.random.default_rng(121)
+    first, second = fixed.permutation(PARCEL)[:12], fixed.permutation(PARCEL)[:12]
+    pairs, alone = fixed.normal(0, 1, (12, WAYS)), fixed.normal(0, 0.5, (PARCEL, WAYS))
+    drawn = 2 * count
+    rows = rng.standard_normal((drawn, PARCEL))
+    rows[:, :AMOUNTS] = np.exp(0.6 * rows[:, :AMOUNTS]) - 1.2
+    rows[:, 18:] = np.where(rows[:, 18:] > 0.5, 1.4, -0.6)
+    scores = (rows[:, first] * rows[:, second]).clip(-3, 3) @ pairs + rows @ alone
+    best = np.sort(scores, 1)
+    clear = rng.permutation(np.argsort(best[:, -2] - best[:, -1])[:count])  # nobody could tell the other half
+    return rows[clear].clip(-5, 5).astype(np.float32), scores[clear].argmax(1).astype(np.int64)
+
+
+#: Hours that are told, gauges along the coast, and hours to come.
+HOURS, GAUGES, AHEAD = 64, 4, 12
+
+
+def tides(rng: Random, count: int) -> tuple[Array, Array]:
+    """Levels at gauges along a coast, one after the other, and those of the first gauge in the hours to come."""
+    time = np.arange(HOURS + AHEAD)
+    lag = np.array([0, 1.5, 3.2, 5.0])[:, None]
+    sizes, phases = rng.uniform(0.3, 1.3, (count, 3, 1, 1)), rng.uniform(0, 6.28, (count, 3, 1, 1))
+    paces = 2 * np.pi / np.array([12.4, 24.8, 8.3]).reshape(1, 3, 1, 1)
+    waves = (sizes * np.sin(paces * (time - lag) + phases)).sum(1)
+    middle, width = rng.uniform(10, 60, (count, 1, 1)), rng.uniform(5, 12, (count, 1, 1))
+    surge = rng.normal(0, 0.9, (count, 1, 1)) * np.exp(-np.square((time - lag - middle) / width) / 2)
+    levels = (waves + surge) * np.array([1.0, 0.8, 1.2, 0.6])[:, None]
+    levels += 0.05 * rng.standard_normal(levels.shape)
+    return levels[:, :, None, :HOURS].astype(np.float32), levels[:, 0, HOURS:].astype(np.float32)
