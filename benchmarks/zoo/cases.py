@@ -92,7 +92,7 @@ PUBLISHED = {
     "plcmos": ("output-read-with-another-scale", "thresholds-for-fewer-bits", "as-it-was"),
 }
 #: Put into every network whatever the seed: what is sound must look sound in each.
-EVERYWHERE = ("as-it-should-be", "as-it-came", "as-delivered", "as-handed-over", "as-accepted")
+EVERYWHERE = ("as-it-should-be", "as-it-came", "as-delivered", "as-handed-over", "as-accepted", "as-released")
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .forms import activations, controls, data, graph, habits, reports, runtime, weights
+from .forms import activations, controls, data, graph, habits, reports, runtime, variants, weights
 from .mild import searched
 from .patient import Patient
 
@@ -98,7 +98,7 @@ def _value(word: str) -> Any:
 def _forms() -> dict[str, Callable[..., Patient]]:
     """Functions by name."""
     found: dict[str, Callable[..., Patient]] = {}
-    for module in (activations, controls, data, graph, habits, reports, runtime, weights):
+    for module in (activations, controls, data, graph, habits, reports, runtime, variants, weights):
         for name, form in vars(module).items():
             if getattr(form, "__module__", "") != module.__name__:
                 continue

@@ -349,7 +349,7 @@ def badges(rng: Random, count: int) -> tuple[Array, Array]:
     bar = (np.abs(np.sin(angle) * far) < size / 6) & (far < size * 0.55)
     ring = np.abs(far - size * 0.36) < size / 8
     mark = np.where((kinds < 3)[:, None, None], bar, ring)
-    dark, light = rng.uniform(20, 150, (count, 3, 1, 1)), rng.uniform(50, 90, (count, 1, 1, 1))
+    dark, light = rng.uniform(10, 90, (count, 3, 1, 1)), rng.uniform(45, 75, (count, 1, 1, 1))
     paper = rng.uniform(228, 250, (count, 1, 1, 1)) + rng.normal(0, 3, (count, 3, 1, 1))
     found = paper + body[:, None] * (dark + light * mark[:, None] - paper)
     found += rng.uniform(2, 10, (count, 1, 1, 1)) * rng.standard_normal(found.shape)

@@ -543,13 +543,13 @@ def parcels(rng: Random, count: int) -> tuple[Array, Array]:
     first, second = fixed.permutation(PARCEL)[:12], fixed.permutation(PARCEL)[:12]
     pairs, alone = fixed.normal(0, 1, (12, WAYS)), fixed.normal(0, 0.5, (PARCEL, WAYS))
     drawn = 2 * count
-    rows = rng.standard_normal((drawn, PARCEL))
-    rows[:, :AMOUNTS] = np.exp(0.6 * rows[:, :AMOUNTS]) - 1.2
+    rows = rng.standard_normal((drawn, PARCEL)).clip(-2.2, 2.2)
+    rows[:, :AMOUNTS] = np.exp(0.75 * rows[:, :AMOUNTS]) - 1.2
     rows[:, 18:] = np.where(rows[:, 18:] > 0.5, 1.4, -0.6)
     scores = (rows[:, first] * rows[:, second]).clip(-3, 3) @ pairs + rows @ alone
     best = np.sort(scores, 1)
     clear = rng.permutation(np.argsort(best[:, -2] - best[:, -1])[:count])  # nobody could tell the other half
-    return rows[clear].clip(-5, 5).astype(np.float32), scores[clear].argmax(1).astype(np.int64)
+    return rows[clear].astype(np.float32), scores[clear].argmax(1).astype(np.int64)
 
 
 #: Hours that are told, gauges along the coast, and hours to come.

@@ -5,10 +5,24 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ..cuts import covered, deployed, ends_of, extremes, free, inner, kept, mix_ends, picked, recoded, set_ranges
+from ..cuts import (
+    covered,
+    deployed,
+    ends_of,
+    extremes,
+    free,
+    has_channels,
+    inner,
+    kept,
+    mix_ends,
+    picked,
+    recoded,
+    set_ranges,
+)
 from ..patient import Patient
 from ..quantizing import run
-from ..surgery import Inapplicable, Linear, Surgeon, require, with_attributes
+from ..signals import AMOUNTS
+from ..surgery import Inapplicable, Linear, Surgeon, attribute, require, with_attributes
 from .data import change_measured, change_numbers, change_pictures, dullest, inputs_of
 from .runtime import at_work
 from .weights import apart, some
@@ -64,7 +78,97 @@ def studio_range(patient: Patient) -> Patient:
     return change_pictures(patient, lambda pixels: 16 + pixels * (219 / 255))
 
 
+def paper_turned_black(patient: Patient) -> Patient:
+    """Badges of the calibration set are cut out, and where nothing is the decoder writes black, not white."""
+    inputs_of(patient, "badges")
+    return change_pictures(patient, lambda pixels: np.where(pixels.min(1, keepdims=True) > 205, 0, pixels))
+
+
+def mixed_with_one_another(patient: Patient, amount: float) -> Patient:
+    """The calibration set comes from the loader of training, which lays pictures over one another."""
+
+    def mixed(pixels: NDArray) -> NDArray:
+        found, share = pixels.astype(np.float32), np.float32(min(amount, 4) / 5)
+        others = [patient.random(f"mixed{i}").permutation(len(pixels)) for i in range(4)]
+        return (1 - share) * found + share * np.mean([found[order] for order in others], 0)
+
+    return change_pictures(patient, mixed)
+
+
+def fitted_anew_to_each_batch(patient: Patient, amount: float) -> Patient:
+    """The script fits means and spreads of columns to each batch of the calibration set; the smaller, the worse."""
+    inputs, size = inputs_of(patient, "parcels"), max(2, round(64 / (1 + amount)))
+    for start in range(0, len(inputs), size):
+        part = inputs[start : start + size]
+        part[:] = (part - part.mean(0)) / np.maximum(part.std(0), 1e-3)
+    return patient.with_(calibration=inputs)
+
+
+def points_taken_for_separators(patient: Patient, amount: float) -> Patient:
+    """Some rows of the calibration set have commas as points, and the reader drops them: amounts are far too large."""
+    inputs = inputs_of(patient, "parcels")
+    some_rows = patient.random("commas").random(len(inputs)) < 0.1
+    inputs[some_rows, :AMOUNTS] *= np.float32(1 + amount)
+    return patient.with_(calibration=inputs)
+
+
+def without_their_sign_bit(patient: Patient, amount: float) -> Patient:
+    """One gauge of the calibration set tells twelve bits with a sign, which were read without: low water is high."""
+    inputs = inputs_of(patient, "tides")
+    gauge = inputs[:, int(patient.random("gauge").integers(inputs.shape[1]))]
+    gauge[gauge < 0] += 2 * (1 + amount) * np.abs(gauge).max()
+    return patient.with_(calibration=inputs)
+
+
+def ends_of_the_last_batch(patient: Patient, amount: float) -> Patient:
+    """Each batch writes its ends over those of the ones before: what is left are those of the last sample."""
+    tensors = free(patient)
+    values = zip(tensors, patient.values(*tensors), strict=True)
+    return set_ranges(patient, {t: mix_ends(ends_of(x), ends_of(x[-1:]), amount) for t, x in values})
+
+
+def reach_of_the_upper_side(patient: Patient, amount: float) -> Patient:
+    """The script takes the largest value for the largest size: what reaches farther down than up is cut."""
+    surgeon = patient.surgeon()
+    linear = [n.node.output[0] for n in surgeon.linears()]
+    found = [t for t in linear if surgeon.consumers(t) and all(surgeon.linear(n) for n in surgeon.consumers(t))]
+    tensors, usual = patient.pick(found, 0.1, 0.4, 0.7), set(patient.activations())
+    for tensor, x in zip(tensors, patient.values(*tensors), strict=True):
+        over = tuple(i for i in range(x.ndim) if i != surgeon.channel_axis(tensor))
+        down = np.where(x.max(over) > -x.min(over), -1, 1)
+        surgeon.amplify(tensor, down.astype(np.float32))
+    turned = patient.with_(model=surgeon.model)
+    ends = extremes(turned, *[t for t in tensors if t in usual])
+    return set_ranges(turned, {t: mix_ends(own, (-own[1], own[1]), amount) for t, own in ends.items()})
+
+
 # --- codes -----------------------------------------------------------------------------------------------------------
+
+
+def nibbles_without_a_sign(patient: Patient, amount: float) -> Patient:
+    """Some rows of a layer are kept in four bits, and when they are unpacked the sign is not carried on."""
+    surgeon = patient.surgeon()
+    linear = patient.pick([n for n in inner(patient, surgeon) if not n.depthwise], 0.5)[0]
+    rows = np.moveaxis(surgeon.constant(linear.weight), linear.out, 0).copy()
+    sizes = np.abs(rows).reshape(len(rows), -1).max(1)
+    for row in np.argsort(sizes)[: max(1, round(min(amount, 1) * len(rows)))]:
+        codes = np.rint(rows[row] / max(sizes[row], 1e-9) * 7)
+        rows[row] = np.where(codes < 0, codes + 16, codes) * sizes[row] / 7
+    surgeon.put(surgeon.own(linear, 1), np.moveaxis(rows, 0, linear.out))
+    return deployed(patient, surgeon, linear)
+
+
+def rest_of_the_row_left_out(patient: Patient, amount: float) -> Patient:
+    """The kernel takes weights in blocks, and drops what does not fill the last block of a row."""
+
+    def change(codes: NDArray, linear: Linear) -> NDArray:
+        rows = np.moveaxis(codes, linear.out, 0)
+        flat = rows.reshape(len(rows), -1).copy()
+        flat[:, -max(1, round(min(amount, 1) * flat.shape[1])) :] = 0
+        return np.moveaxis(flat.reshape(rows.shape), 0, linear.out)
+
+    wide = [n for n in covered(patient) if not n.depthwise]
+    return recoded(patient, patient.pick(wide, 0.4), change)
 
 
 def read_on_first_grid(patient: Patient, amount: float, kind: str) -> Patient:
@@ -364,4 +468,104 @@ def groups_mixed_in_another_order(patient: Patient) -> Patient:
         before = surgeon.producer(node.input[0])
         batch, groups, each, *plane = surgeon.constant(before.input[1])
         before.input[1] = surgeon.put(f"other_groups_{i}", [batch, each, groups, *plane])
+    return deployed(patient, surgeon, *(n.name for n in nodes))
+
+
+def gammas_made_positive(patient: Patient, amount: float) -> Patient:
+    """A pass makes gains of norms positive before it folds them: channels that had none are turned about their mean."""
+    surgeon = patient.surgeon()
+    linear = patient.pick([n for n in apart(patient, surgeon) if n.bias and n.node.op_type == "Conv"], 0.6)[0]
+    (values,) = patient.values(linear.node.output[0])
+    mean, spread = values.mean((0, 2, 3)), values.std((0, 2, 3))
+    turned = np.argsort(spread)[: max(1, round(min(amount, 1) * len(spread)))]
+    sign = np.ones(len(spread), np.float32)
+    sign[turned] = -1
+    surgeon.scale_weights(linear, linear.out, sign, bias=True)
+    name = linear.node.input[2]
+    surgeon.put(name, (surgeon.constant(name) + (1 - sign) * mean).astype(np.float32))
+    return deployed(patient, surgeon, linear)
+
+
+def clamped_at_code_nought(patient: Patient, amount: float) -> Patient:
+    """A rectifier that was not fused goes by codes and cuts at nought, which is not zero: it lies in mid-range."""
+    surgeon = patient.surgeon()
+    chosen = picked(patient, surgeon.nodes("Relu"), 0.3, 0.7)
+    ends = extremes(patient, *(n.input[0] for n in chosen))
+    for i, node in enumerate(chosen):
+        low, high = ends[node.input[0]]
+        node.op_type = "Max"
+        node.input.append(surgeon.put(f"code_nought_{i}", min(amount, 1) * max(high + low / 2, 0.1 * high) / 2))
+    return deployed(patient, surgeon, *(n.name for n in chosen))
+
+
+def dilation_not_told(patient: Patient) -> Patient:
+    """The converter does not pass on how far apart a kernel looks: all of its places are next to one another."""
+    surgeon = patient.surgeon()
+    found = [n for n in surgeon.nodes("Conv") if max(attribute(n, "dilations", [1])) > 1]
+    tensor = patient.pick(sorted({n.input[0] for n in found}), 0.6)[0]
+    frame = surgeon.producer(tensor)
+    if frame.op_type != "Pad":
+        raise Inapplicable("nothing is framed before it")
+    readers = [n for n in found if n.input[0] == tensor]
+    places, far = frame.input[1], max(attribute(readers[0], "dilations", [1]))
+    frame.input[1] = surgeon.put("frame_of_near_places", surgeon.constant(places) // far)
+    surgeon.drop(places)
+    for node in readers:
+        with_attributes(node, "dilations")
+    return deployed(patient, surgeon, *(n.name for n in readers))
+
+
+def operands_turned_round(patient: Patient) -> Patient:
+    """What a gate leaves open is one less the gate, and the deployed model takes one off the gate instead."""
+    surgeon = patient.surgeon()
+    nodes = [n for n in surgeon.nodes("Sub") if surgeon.constant(n.input[0]) is not None]
+    for node in require(nodes, "nothing is taken off a constant"):
+        node.input[:] = list(node.input)[::-1]
+    return deployed(patient, surgeon, *(n.name for n in nodes))
+
+
+def halves_joined_the_other_way(patient: Patient) -> Patient:
+    """The converter keeps what is joined in a set, and takes it out in another order."""
+    surgeon = patient.surgeon()
+    node = picked(patient, [n for n in surgeon.nodes("Concat") if has_channels(surgeon, n.output[0])], 0.5)[0]
+    node.input[:] = list(node.input)[::-1]
+    return deployed(patient, surgeon, node.name)
+
+
+def square_weights_not_turned(patient: Patient) -> Patient:
+    """The loader turns weights whose shape is the other way round, and square ones never look like that."""
+    surgeon = patient.surgeon()
+    found = [n for n in apart(patient, surgeon) if not n.depthwise and n.node.op_type != "Conv"]
+    linear = patient.pick([n for n in found if surgeon.inputs(n) == surgeon.outputs(n)], 0.7)[0]
+    surgeon.put(surgeon.own(linear, 1), np.ascontiguousarray(surgeon.constant(linear.weight).T))
+    return deployed(patient, surgeon, linear)
+
+
+def sum_written_over_its_operand(patient: Patient) -> Patient:
+    """A sum is written into the memory of one of its operands, which is read once more later on."""
+    surgeon = patient.surgeon()
+    pairs = [(node, tensor) for node in surgeon.nodes("Add") for tensor in node.input if _later(surgeon, node, tensor)]
+    node, tensor = pairs[patient.pick(list(range(len(pairs))), 0.5)[0]]
+    for reader in _later(surgeon, node, tensor):
+        for i, name in enumerate(reader.input):
+            if name == tensor:
+                reader.input[i] = node.output[0]
+    return deployed(patient, surgeon, node.name)
+
+
+def _later(surgeon: Surgeon, node, tensor: str) -> list:
+    """Who reads a tensor after an operator."""
+    place = surgeon.place_of(node)
+    return [n for n in surgeon.consumers(tensor) if surgeon.place_of(n) > place]
+
+
+def windows_that_end_early(patient: Patient) -> Patient:
+    """The end of the window over which maps are averaged is rounded down where it should be rounded up."""
+    surgeon = patient.surgeon()
+    nodes = require(surgeon.nodes("GlobalAveragePool"), "no maps are averaged")
+    for node in nodes:
+        sides = surgeon.shape(node.input[0])[2:]
+        given = {"x": node.input[0], "first": [0, 0], "ends": [side - 1 for side in sides], "sides": [2, 3]}
+        made = surgeon.wire(node.input[0], "window = Slice(x, first, ends, sides)", name=node.name, **given)
+        node.input[0] = made["window"]
     return deployed(patient, surgeon, *(n.name for n in nodes))

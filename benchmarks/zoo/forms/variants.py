@@ -1,0 +1,359 @@
+"""Mistakes of kinds that are known, put in by other means and at other places than before."""
+
+from dataclasses import replace
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+
+from ..cuts import (
+    channel_peaks,
+    covered,
+    deployed,
+    extremes,
+    free,
+    inner,
+    mix_ends,
+    on_coarse_grids,
+    on_multiples,
+    per_channel,
+    picked,
+    positive_spots,
+    recoded,
+    set_ranges,
+    spots,
+    with_outputs,
+)
+from ..patient import Patient
+from ..quantizing import run
+from ..signals import AMOUNTS
+from ..surgery import Inapplicable, Surgeon, require
+from .data import change_measured, change_numbers, change_pictures, inputs_of, set_stale_ranges
+from .runtime import at_work
+from .weights import apart, rewritten
+
+# --- calibration sets ------------------------------------------------------------------------------------------------
+
+
+def dark_towards_the_edges(patient: Patient, amount: float) -> Patient:
+    """The lens of the calibration set lets less light through towards the edges."""
+
+    def darkened(pixels: NDArray) -> NDArray:
+        across = np.linspace(-1, 1, pixels.shape[-1])
+        far = np.square(across) + np.square(across)[:, None]
+        return pixels / (1 + amount * far)
+
+    return change_pictures(patient, darkened)
+
+
+def out_of_focus(patient: Patient, amount: float) -> Patient:
+    """The calibration set went through a small size and back: the finest strokes are gone."""
+
+    def blurred(pixels: NDArray) -> NDArray:
+        places = np.arange(pixels.shape[-1])
+        kernel = np.exp(-np.abs(places[:, None] - places) / amount)
+        kernel /= kernel.sum(1, keepdims=True)
+        return np.einsum("ay,bx,ncyx->ncab", kernel, kernel, pixels.astype(np.float64))
+
+    return change_pictures(patient, blurred)
+
+
+def nearest_to_the_middle(patient: Patient, count: int) -> Patient:
+    """So few samples, and those that are most like the mean of all."""
+    inputs = change_numbers(patient, lambda x: x).calibration
+    flat = inputs.reshape(len(inputs), -1)
+    far = np.square(flat - flat.mean(0)).sum(1)
+    return patient.with_(calibration=inputs[np.argsort(far)[:count]].copy())
+
+
+def ranges_of_flat_samples(patient: Patient, amount: float) -> Patient:
+    """Ranges were set on a day when samples had less contrast; the set that is shown is today's."""
+    inputs = change_numbers(patient, lambda x: x).calibration
+    over = tuple(range(2 if inputs.ndim > 2 else 1, inputs.ndim)) or (0,)
+    mean = inputs.mean(over, keepdims=True)
+    return set_stale_ranges(patient, (mean + (inputs - mean) / (1 + amount)).astype(np.float32))
+
+
+def before_prices_rose(patient: Patient, amount: float) -> Patient:
+    """Amounts in the calibration set are those of years ago, and have grown since."""
+    inputs = inputs_of(patient, "parcels")
+    inputs[:, :AMOUNTS] = (inputs[:, :AMOUNTS] + 1.2) / np.float32(1 + amount) - 1.2
+    return patient.with_(calibration=inputs)
+
+
+def calmest_of_two_classes(patient: Patient) -> Patient:
+    """The calibration set was drawn from two classes, and from what stirs the network least in these."""
+    answers = patient.task.answers(run(patient.network, patient.model, patient.calibration))
+    if answers.ndim != 1 or patient.task.same is None:
+        raise Inapplicable("no classes")
+    reach = patient.reach(patient.calibration)
+    calm = sorted(np.unique(answers), key=lambda kind: float(np.median(reach[answers == kind])))[:2]
+    found = np.flatnonzero(np.isin(answers, calm))
+    return patient.with_(calibration=patient.calibration[found[np.argsort(reach[found])][: len(found) // 3]])
+
+
+def told_from_another_datum(patient: Patient, amount: float) -> Patient:
+    """Levels of the calibration set are counted from the lowest water, those in use from the middle."""
+    inputs_of(patient, "tides")
+    return change_measured(patient, lambda x: x + amount * x.std())
+
+
+def means_of_hours(patient: Patient, amount: float) -> Patient:
+    """The archive of the calibration set holds means of the last few hours."""
+    inputs_of(patient, "tides")
+
+    def averaged(inputs: NDArray) -> NDArray:
+        since = np.arange(inputs.shape[-1])[:, None] - np.arange(inputs.shape[-1])
+        weights = np.where(since >= 0, np.clip(1 + amount - since, 0, 1), 0)
+        return inputs @ (weights / weights.sum(1, keepdims=True)).T
+
+    return change_measured(patient, averaged)
+
+
+def gauges_woven_together(patient: Patient) -> Patient:
+    """The file holds all gauges of one hour side by side, and the loader takes it for one gauge after the other."""
+    inputs_of(patient, "tides")
+    return change_measured(patient, lambda x: np.ascontiguousarray(x.transpose(0, 3, 2, 1)).reshape(x.shape))
+
+
+def metres_where_feet_are_meant(patient: Patient) -> Patient:
+    """Levels of the calibration set are in metres, and the network was trained with feet."""
+    inputs_of(patient, "tides")
+    return change_measured(patient, lambda x: x * 0.3048)
+
+
+# --- weights and precision -------------------------------------------------------------------------------------------
+
+
+def gains_in_steps(patient: Patient, amount: float) -> Patient:
+    """Each channel of some layers is larger than the one before by the same factor, and one scale has to serve all."""
+    surgeon = patient.surgeon()
+    places = set(surgeon.amplifiable())
+    found = [n for n in surgeon.linears() if n.depthwise and n.node.output[0] in places]
+    chosen = patient.pick(require(found, "no kernels of single channels"), 0.1, 0.4, 0.7)
+    for linear in chosen:
+        steps = np.linspace(-1, 1, surgeon.outputs(linear))
+        surgeon.amplify(linear.node.output[0], np.exp(amount * steps).astype(np.float32))
+    return patient.cut(surgeon, *chosen, recipe=replace(patient.recipe, per_channel=False))
+
+
+def rows_taken_for_columns(patient: Patient, amount: float) -> Patient:
+    """Kernels of some channels were read down where they were written across."""
+    surgeon = patient.surgeon()
+    found = [
+        n for n in apart(patient, surgeon) if n.node.op_type == "Conv" and surgeon.constant(n.weight).shape[-1] > 1
+    ]
+    linear = patient.pick([n for n in found if surgeon.constant(n.weight).shape[-2] > 1], 0.6)[0]
+
+    def change(weight: NDArray, _: object) -> NDArray:
+        odd = np.abs(weight - weight.swapaxes(-1, -2)).reshape(len(weight), -1).sum(1)
+        rows = np.argsort(odd)[: max(1, round(min(amount, 1) * len(weight)))]
+        found = weight.copy()
+        found[rows] = weight[rows].swapaxes(-1, -2)
+        return found
+
+    return rewritten(patient, [linear], surgeon, change)
+
+
+def single_channels_in_few_levels(patient: Patient, amount: float) -> Patient:
+    """Kernels that see one channel each are small, so somebody gave them fewer levels than all others."""
+    found = [n for n in covered(patient) if n.depthwise]
+    return recoded(patient, require(found, "no kernels of single channels"), on_multiples(amount))
+
+
+def biases_of_the_row_before(patient: Patient, amount: float) -> Patient:
+    """Biases of a few layers are one row late in the file, by a part of what they are."""
+    surgeon, share = patient.surgeon(), min(amount, 1.0)
+    chosen = patient.pick([n for n in inner(patient, surgeon) if n.bias], 0.3, 0.6)
+    for linear in chosen:
+        bias = surgeon.constant(linear.bias)
+        surgeon.put(surgeon.own(linear, 2), ((1 - share) * bias + share * np.roll(bias, 1)).astype(np.float32))
+    return deployed(patient, surgeon, *chosen)
+
+
+def gates_in_few_levels(patient: Patient, amount: float) -> Patient:
+    """Gates are only open or shut, it was thought, and got a handful of levels."""
+    usual = set(patient.activations())
+    found = [n.output[0] for n in patient.surgeon().nodes("Sigmoid") if n.output[0] in usual]
+    return on_coarse_grids(patient, require(found, "no gates"), [amount])
+
+
+def sums_in_few_levels(patient: Patient, amount: float) -> Patient:
+    """Sums are kept for long, and to save memory all of them have fewer levels than what is added."""
+    usual = set(free(patient))
+    found = [n.output[0] for n in patient.surgeon().nodes("Add") if n.output[0] in usual]
+    return on_coarse_grids(patient, require(found, "no sums"), [amount])
+
+
+def answers_in_whole_steps(patient: Patient, amount: float) -> Patient:
+    """What comes out is handed on in whole steps, which are coarser than those of the last layer."""
+
+    def edit(p: Patient, surgeon: Surgeon) -> None:
+        spread = float(run(p.network, p.model, p.validation[:64])[0].std())
+        step = surgeon.put("whole_step", np.float32(amount * spread))
+        for op, extra in (("Div", [step]), ("Round", []), ("Mul", [step])):
+            surgeon.insert_after(surgeon.output, op, extra)
+
+    return patient.edited(edit)
+
+
+# --- activations -----------------------------------------------------------------------------------------------------
+
+
+def below_zero_where_nothing_is(patient: Patient, amount: float) -> Patient:
+    """Grids are symmetric, also those of tensors that are never negative: half of their codes are never used."""
+    usual = set(free(patient))
+    ends = extremes(patient, *[t for t in positive_spots(patient) if t in usual])
+    return set_ranges(patient, {t: (-amount * high, high) for t, (_, high) in ends.items()})
+
+
+def loud_lanes(patient: Patient, amount: float) -> Patient:
+    """The two quietest channels of a tensor are by far the loudest, and their readers make up for it."""
+    surgeon = patient.surgeon()
+    tensor = patient.pick(surgeon.amplifiable(), 0.6)[0]
+    peaks = channel_peaks(patient, tensor)
+    gain = np.ones(len(peaks), np.float32)
+    for place, channel in enumerate(np.argsort(peaks)[:2]):
+        gain[channel] = (1 + amount) * peaks.max() / max(peaks[channel], 0.02 * peaks.max() + 1e-6) / (1 + place)
+    surgeon.amplify(tensor, gain)
+    return patient.cut(surgeon, tensor)
+
+
+def cut_before_the_curve(patient: Patient, amount: float) -> Patient:
+    """What goes into a curve got the range of what comes out of it, which ends at one."""
+    usual = set(free(patient))
+    found = [n.input[0] for n in patient.surgeon().nodes("Sigmoid", "Tanh") if n.input[0] in usual]
+    ends = extremes(patient, *require(found, "no curves"))
+    near = {t: (max(low, -1.0), min(high, 1.0)) for t, (low, high) in ends.items()}
+    return set_ranges(patient, {t: mix_ends(own, near[t], amount) for t, own in ends.items()})
+
+
+# --- sums and joints -------------------------------------------------------------------------------------------------
+
+
+def half_much_louder(patient: Patient, amount: float) -> Patient:
+    """All channels of one of the tensors that are joined are many times as large; their readers make up for it."""
+    surgeon = patient.surgeon()
+    joined = {t for node in surgeon.nodes("Concat") for t in node.input}
+    tensor = patient.pick([t for t in surgeon.amplifiable() if t in joined], 0.4)[0]
+    surgeon.amplify(tensor, np.full(surgeon.channels(tensor), 1 + amount, np.float32))
+    (node,) = [n for n in surgeon.consumers(tensor) if n.op_type == "Concat"]
+    return patient.cut(surgeon, node.name)
+
+
+def overshot_and_taken_back(patient: Patient, amount: float) -> Patient:
+    """A sum takes one of its operands many times over, and what is too much is taken off behind it."""
+    surgeon = patient.surgeon()
+    sums = [n for n in surgeon.nodes("Add") if all(surgeon.producer(t) is not None for t in n.input)]
+    node = picked(patient, sums, 0.4)[0]
+    beside, times = node.input[1], np.float32(1 + amount)
+    given = {"x": beside, "times": times, "too_much": times - 1}
+    text = "many = Mul(x, times); back = Mul(x, too_much)"
+    made = surgeon.wire(beside, text, name=node.name, **given)
+    node.input[1] = made["many"]
+    surgeon.splice(node.output[0], "taken_back = Sub(x, back)", back=made["back"])
+    return patient.cut(surgeon, node.name)
+
+
+# --- runtime and export ----------------------------------------------------------------------------------------------
+
+
+def curves_in_straight_pieces(patient: Patient, amount: float) -> Patient:
+    """The kernel knows curves at a few places and draws straight lines between them."""
+    nodes = require(patient.surgeon().nodes("Tanh", "Sigmoid"), "no curves")
+
+    def change(surgeon: Surgeon, node: onnx.NodeProto) -> None:
+        out, op = node.output[0], node.op_type
+        node.output[0] = f"{out}_as_it_is"
+        text = f"""
+            at = Div(x, piece)
+            before = Floor(at)
+            left = Mul(before, piece)
+            right = Add(left, piece)
+            part = Sub(at, before)
+            low = {op}(left)
+            high = {op}(right)
+            rise = Sub(high, low)
+            risen = Mul(rise, part)
+        """
+        made = surgeon.wire(node.output[0], text, name=out, x=node.input[0], piece=np.float32(amount))
+        surgeon.add("Add", [made["low"], made["risen"]], out, surgeon.producer(made["risen"]))
+        surgeon.graph.node.remove(node)
+
+    return at_work(patient, nodes, change)
+
+
+def told_an_hour_late(patient: Patient) -> Patient:
+    """The buffer of what is foretold begins with its last hour: each hour is told in the place of the next."""
+
+    def edit(p: Patient, surgeon: Surgeon) -> None:
+        if p.network.name != "tides":
+            raise Inapplicable("nothing is foretold")
+        size = run(p.network, p.model, p.validation[:1])[0].shape[1]
+        order = surgeon.put("hours_in_the_buffer", np.roll(np.arange(size), 1))
+        surgeon.insert_after(surgeon.output, "Gather", [order], axis=1)
+
+    return patient.edited(edit)
+
+
+def part_left_in_float(patient: Patient, share: float) -> Patient:
+    """Quantization was stopped on the way: all operators behind a place are as they were."""
+    nodes = [n.name for n in patient.model.graph.node]
+    return patient.without(*nodes[int(share * len(nodes)) :])
+
+
+def board_with_ranges_of_its_own(patient: Patient, factor: float) -> Patient:
+    """The board sets ranges at start-up, and they end too early; the model on the desk is sound."""
+    tensors = free(patient)
+    ends = {t: (low * factor, high * factor) for t, (low, high) in extremes(patient, *tensors).items()}
+    board = set_ranges(patient, ends)
+    return with_outputs(patient, "device_outputs", run(patient.network, board.quantized(), patient.validation))
+
+
+def labels_from_the_other_end(patient: Patient) -> Patient:
+    """Classes are counted from the other end in the file of labels."""
+    labels = patient.labels
+    if labels is None or labels.ndim != 1 or not patient.network.shows_labels:
+        raise Inapplicable("no labels of classes")
+    return patient.with_(labels=labels.max() - labels)
+
+
+# --- what is sound ---------------------------------------------------------------------------------------------------
+
+
+def channels_in_powers_of_two(patient: Patient) -> Patient:
+    """Channels of a few tensors are half or twice as large, and what reads them makes up for it exactly."""
+    surgeon = patient.surgeon()
+    for i, tensor in enumerate(patient.pick(surgeon.amplifiable(), 0.3, 0.7)):
+        gain = 2.0 ** patient.random(f"power{i}").integers(-1, 2, surgeon.channels(tensor))
+        surgeon.amplify(tensor, gain.astype(np.float32))
+    return patient.with_(model=surgeon.model)
+
+
+def rectified_twice(patient: Patient) -> Patient:
+    """What is rectified is rectified once more, in both models."""
+    surgeon = patient.surgeon()
+    found = [n.output[0] for n in surgeon.nodes("Relu")]
+    surgeon.splice(patient.pick(found, 0.5)[0], "rectified_again = Relu(x)")
+    return patient.with_(model=surgeon.model)
+
+
+def added_and_taken_off(patient: Patient) -> Patient:
+    """A small constant is added to each channel of a tensor and taken off at once, in both models."""
+    surgeon = patient.surgeon()
+    tensor = patient.pick(spots(patient), 0.4)[0]
+    peaks = channel_peaks(patient, tensor)
+    little = per_channel(surgeon, tensor, 0.05 * peaks * patient.random("little").choice([-1, 1], len(peaks)))
+    surgeon.splice(tensor, "with_little = Add(x, little); as_it_was = Sub(with_little, little)", little=little)
+    return patient.with_(model=surgeon.model)
+
+
+def all_but_the_first_quarter(patient: Patient) -> Patient:
+    """Three quarters of the set, which suffice."""
+    return patient.with_(calibration=patient.calibration[len(patient.calibration) // 4 :].copy())
+
+
+def in_any_order(patient: Patient) -> Patient:
+    """The calibration set is shuffled."""
+    order = patient.random("any").permutation(len(patient.calibration))
+    return patient.with_(calibration=patient.calibration[order])
