@@ -81,6 +81,16 @@ UNSEEN_PAIRS: dict[str, tuple[tuple[str, str], ...]] = {
         ("quantiles-for-all", "codebook-read-as-steps"),
         ("last-seats-masked", "layers-of-last-month"),
     ),
+    "j": (
+        ("mixed-with-one-another", "half-much-louder"),
+        ("paper-turned-black", "rows-taken-for-columns"),
+        ("fitted-anew-to-each-batch", "answers-in-whole-steps"),
+        ("points-taken-for-separators", "clamped-at-code-nought"),
+        ("without-their-sign-bit", "gates-in-few-levels"),
+        ("means-of-hours", "curves-in-straight-pieces"),
+        ("those-near-the-middle", "rest-of-the-row-left-out"),
+        ("ends-of-the-last-batch", "overshot-and-taken-back"),
+    ),
 }
 
 #: Of set D, networks of each fault or control; of later sets it is one.

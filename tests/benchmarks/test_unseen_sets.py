@@ -29,7 +29,7 @@ from zoo.mild import (
 )
 from zoo.networks import FRESH_NETWORKS, NETWORKS, REAL_NETWORKS, known_network
 from zoo.patient import healthy, standing
-from zoo.pictures import beads, fabrics, mazes, plots, prints, shells, sights, signatures, weaves
+from zoo.pictures import badges, beads, fabrics, mazes, plots, prints, shells, sights, signatures, weaves
 from zoo.quantizing import run
 from zoo.signals import (
     bags,
@@ -41,17 +41,19 @@ from zoo.signals import (
     meters,
     motions,
     orders,
+    parcels,
     solids,
     swirls,
     tables,
     taps,
+    tides,
     traces,
     webs,
     words,
 )
 
 #: Sets that are whole, and those of them that have pairs.
-SETS, PAIRED = "defghi", "ghi"
+SETS, PAIRED = "defghij", "ghij"
 #: Not every kind costs something with the settings that one seed draws.
 SEEDS = (11, 12, 13)
 #: A kind and a control of the newest sets that are built.
@@ -69,7 +71,7 @@ def names_of(rows: Mapping[str, Fault], *sets: str) -> set[str]:
 def test_a_set_is_in_no_other_part_and_covers_what_it_should() -> None:
     parts = ("all", "real", *fault_zoo.UNSEEN)
     specs = {part: fault_zoo.chosen(part, "*", 200) for part in parts}
-    for letter in "cdefghi":
+    for letter in "cdefghij":
         own, controls, kinds = FRESH_NETWORKS[letter], names_of(CONTROLS, letter), names_of(FAULTS, letter)
         others = [spec for part in parts if part != f"unseen-{letter}" for spec in specs[part]]
         earlier = {spec.network for part in parts[: parts.index(f"unseen-{letter}")] for spec in specs[part]}
@@ -117,6 +119,7 @@ def test_samples_follow_from_the_seed() -> None:
         *(last_words, orders, signatures, solids, swirls),
         *(dials, fabrics, groves, mazes, webs),
         *(calls, meters, motions, shells, sights, taps, traces),
+        *(badges, parcels, tides),
     ]
     for make in made:
         first, again, other = (make(np.random.default_rng(seed), 4) for seed in (1, 1, 2))

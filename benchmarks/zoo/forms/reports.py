@@ -81,7 +81,7 @@ def studio_range(patient: Patient) -> Patient:
 def paper_turned_black(patient: Patient) -> Patient:
     """Badges of the calibration set are cut out, and where nothing is the decoder writes black, not white."""
     inputs_of(patient, "badges")
-    return change_pictures(patient, lambda pixels: np.where(pixels.min(1, keepdims=True) > 205, 0, pixels))
+    return change_pictures(patient, lambda pixels: np.where(pixels.min(1, keepdims=True) > 160, 0, pixels))
 
 
 def mixed_with_one_another(patient: Patient, amount: float) -> Patient:
@@ -127,19 +127,18 @@ def ends_of_the_last_batch(patient: Patient, amount: float) -> Patient:
     return set_ranges(patient, {t: mix_ends(ends_of(x), ends_of(x[-1:]), amount) for t, x in values})
 
 
-def reach_of_the_upper_side(patient: Patient, amount: float) -> Patient:
+def reach_of_the_upper_side(patient: Patient) -> Patient:
     """The script takes the largest value for the largest size: what reaches farther down than up is cut."""
-    surgeon = patient.surgeon()
-    linear = [n.node.output[0] for n in surgeon.linears()]
-    found = [t for t in linear if surgeon.consumers(t) and all(surgeon.linear(n) for n in surgeon.consumers(t))]
-    tensors, usual = patient.pick(found, 0.1, 0.4, 0.7), set(patient.activations())
-    for tensor, x in zip(tensors, patient.values(*tensors), strict=True):
+    surgeon, usual = patient.surgeon(), set(patient.activations())
+    linear = [n.node.output[0] for n in surgeon.linears() if n.node.output[0] in usual]
+    tensors = [t for t in linear if all(surgeon.linear(n) for n in surgeon.consumers(t))]
+    values = patient.values(*require(tensors, "nothing lies between two layers"))
+    for tensor, x in zip(tensors, values, strict=True):
         over = tuple(i for i in range(x.ndim) if i != surgeon.channel_axis(tensor))
         down = np.where(x.max(over) > -x.min(over), -1, 1)
         surgeon.amplify(tensor, down.astype(np.float32))
     turned = patient.with_(model=surgeon.model)
-    ends = extremes(turned, *[t for t in tensors if t in usual])
-    return set_ranges(turned, {t: mix_ends(own, (-own[1], own[1]), amount) for t, own in ends.items()})
+    return set_ranges(turned, {t: (-high, high) for t, (_, high) in extremes(turned, *tensors).items()})
 
 
 # --- codes -----------------------------------------------------------------------------------------------------------
@@ -159,12 +158,14 @@ def nibbles_without_a_sign(patient: Patient, amount: float) -> Patient:
 
 
 def rest_of_the_row_left_out(patient: Patient, amount: float) -> Patient:
-    """The kernel takes weights in blocks, and drops what does not fill the last block of a row."""
+    """The kernel takes weights in blocks of rows, and drops what does not fill the last block of some of them."""
 
     def change(codes: NDArray, linear: Linear) -> NDArray:
         rows = np.moveaxis(codes, linear.out, 0)
         flat = rows.reshape(len(rows), -1).copy()
-        flat[:, -max(1, round(min(amount, 1) * flat.shape[1])) :] = 0
+        tail = max(1, flat.shape[1] // 8)
+        lost = np.argsort(np.abs(flat[:, -tail:]).sum(1))[: max(1, round(min(amount, 1) * len(rows)))]
+        flat[lost, -tail:] = 0
         return np.moveaxis(flat.reshape(rows.shape), 0, linear.out)
 
     wide = [n for n in covered(patient) if not n.depthwise]
@@ -487,14 +488,13 @@ def gammas_made_positive(patient: Patient, amount: float) -> Patient:
 
 
 def clamped_at_code_nought(patient: Patient, amount: float) -> Patient:
-    """A rectifier that was not fused goes by codes and cuts at nought, which is not zero: it lies in mid-range."""
+    """A rectifier that was not fused cuts codes at nought, which stands for the middle of the range, not for zero."""
     surgeon = patient.surgeon()
     chosen = picked(patient, surgeon.nodes("Relu"), 0.3, 0.7)
     ends = extremes(patient, *(n.input[0] for n in chosen))
     for i, node in enumerate(chosen):
-        low, high = ends[node.input[0]]
         node.op_type = "Max"
-        node.input.append(surgeon.put(f"code_nought_{i}", min(amount, 1) * max(high + low / 2, 0.1 * high) / 2))
+        node.input.append(surgeon.put(f"code_nought_{i}", min(amount, 1) * sum(ends[node.input[0]]) / 2))
     return deployed(patient, surgeon, *(n.name for n in chosen))
 
 

@@ -58,12 +58,12 @@ def out_of_focus(patient: Patient, amount: float) -> Patient:
     return change_pictures(patient, blurred)
 
 
-def nearest_to_the_middle(patient: Patient, count: int) -> Patient:
-    """So few samples, and those that are most like the mean of all."""
+def those_near_the_middle(patient: Patient, amount: float) -> Patient:
+    """What looked odd was taken out of the set by hand: those are left that are most like the mean of all."""
     inputs = change_numbers(patient, lambda x: x).calibration
     flat = inputs.reshape(len(inputs), -1)
     far = np.square(flat - flat.mean(0)).sum(1)
-    return patient.with_(calibration=inputs[np.argsort(far)[:count]].copy())
+    return patient.with_(calibration=inputs[np.argsort(far)[: max(1, round(len(inputs) / (1 + amount)))]].copy())
 
 
 def ranges_of_flat_samples(patient: Patient, amount: float) -> Patient:
@@ -116,12 +116,6 @@ def gauges_woven_together(patient: Patient) -> Patient:
     return change_measured(patient, lambda x: np.ascontiguousarray(x.transpose(0, 3, 2, 1)).reshape(x.shape))
 
 
-def metres_where_feet_are_meant(patient: Patient) -> Patient:
-    """Levels of the calibration set are in metres, and the network was trained with feet."""
-    inputs_of(patient, "tides")
-    return change_measured(patient, lambda x: x * 0.3048)
-
-
 # --- weights and precision -------------------------------------------------------------------------------------------
 
 
@@ -164,7 +158,7 @@ def single_channels_in_few_levels(patient: Patient, amount: float) -> Patient:
 def biases_of_the_row_before(patient: Patient, amount: float) -> Patient:
     """Biases of a few layers are one row late in the file, by a part of what they are."""
     surgeon, share = patient.surgeon(), min(amount, 1.0)
-    chosen = patient.pick([n for n in inner(patient, surgeon) if n.bias], 0.3, 0.6)
+    chosen = patient.pick([n for n in inner(patient, surgeon) if n.bias], 0.1, 0.3, 0.5, 0.7, 0.9)
     for linear in chosen:
         bias = surgeon.constant(linear.bias)
         surgeon.put(surgeon.own(linear, 2), ((1 - share) * bias + share * np.roll(bias, 1)).astype(np.float32))
