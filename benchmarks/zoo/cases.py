@@ -83,12 +83,12 @@ UNSEEN_PAIRS: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "j": (
         ("mixed-with-one-another", "half-much-louder"),
-        ("paper-turned-black", "rows-taken-for-columns"),
+        ("paper-turned-black", "single-channels-in-few-levels"),
         ("fitted-anew-to-each-batch", "answers-in-whole-steps"),
         ("points-taken-for-separators", "clamped-at-code-nought"),
-        ("without-their-sign-bit", "gates-in-few-levels"),
+        ("without-their-sign-bit", "biases-of-the-row-before"),
         ("means-of-hours", "curves-in-straight-pieces"),
-        ("those-near-the-middle", "rest-of-the-row-left-out"),
+        ("those-near-the-middle", "loud-lanes"),
         ("ends-of-the-last-batch", "overshot-and-taken-back"),
     ),
 }

@@ -158,14 +158,16 @@ def nibbles_without_a_sign(patient: Patient, amount: float) -> Patient:
 
 
 def rest_of_the_row_left_out(patient: Patient, amount: float) -> Patient:
-    """The kernel takes weights in blocks of rows, and drops what does not fill the last block of some of them."""
+    """The kernel takes weights in blocks, and of some rows it drops what does not fill the last one."""
 
     def change(codes: NDArray, linear: Linear) -> NDArray:
         rows = np.moveaxis(codes, linear.out, 0)
         flat = rows.reshape(len(rows), -1).copy()
-        tail = max(1, flat.shape[1] // 8)
-        lost = np.argsort(np.abs(flat[:, -tail:]).sum(1))[: max(1, round(min(amount, 1) * len(rows)))]
-        flat[lost, -tail:] = 0
+        tail = flat[:, -max(1, flat.shape[1] // 4) :]
+        order = np.argsort(np.abs(tail).sum(1))
+        ends = tail[order].reshape(-1)
+        ends[: max(1, round(min(amount, 1) * ends.size))] = 0
+        tail[order] = ends.reshape(tail.shape)
         return np.moveaxis(flat.reshape(rows.shape), 0, linear.out)
 
     wide = [n for n in covered(patient) if not n.depthwise]
@@ -473,17 +475,19 @@ def groups_mixed_in_another_order(patient: Patient) -> Patient:
 
 
 def gammas_made_positive(patient: Patient, amount: float) -> Patient:
-    """A pass makes gains of norms positive before it folds them: channels that had none are turned about their mean."""
+    """A pass makes gains of norms positive before it folds them: a channel that had none is turned about its mean."""
     surgeon = patient.surgeon()
-    linear = patient.pick([n for n in apart(patient, surgeon) if n.bias and n.node.op_type == "Conv"], 0.6)[0]
-    (values,) = patient.values(linear.node.output[0])
-    mean, spread = values.mean((0, 2, 3)), values.std((0, 2, 3))
-    turned = np.argsort(spread)[: max(1, round(min(amount, 1) * len(spread)))]
-    sign = np.ones(len(spread), np.float32)
-    sign[turned] = -1
+    found = [n for n in apart(patient, surgeon) if n.bias and n.node.op_type == "Conv"]
+    chosen = patient.pick(found, 0.2, 0.4, 0.6, 0.8)
+    values = patient.values(*(n.node.output[0] for n in chosen))
+    spreads = [x.std((0, 2, 3)) / x.std() for x in values]
+    places = sorted((spread, i, j) for i, own in enumerate(spreads) for j, spread in enumerate(own))
+    _, layer, channel = places[round(min(amount, 1) * (len(places) - 1))]
+    linear, sign = chosen[layer], np.ones(len(spreads[layer]), np.float32)
+    sign[channel] = -1
     surgeon.scale_weights(linear, linear.out, sign, bias=True)
-    name = linear.node.input[2]
-    surgeon.put(name, (surgeon.constant(name) + (1 - sign) * mean).astype(np.float32))
+    moved = surgeon.constant(linear.node.input[2]) + (1 - sign) * values[layer].mean((0, 2, 3))
+    surgeon.put(linear.node.input[2], moved.astype(np.float32))
     return deployed(patient, surgeon, linear)
 
 

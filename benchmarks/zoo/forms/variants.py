@@ -156,9 +156,9 @@ def single_channels_in_few_levels(patient: Patient, amount: float) -> Patient:
 
 
 def biases_of_the_row_before(patient: Patient, amount: float) -> Patient:
-    """Biases of a few layers are one row late in the file, by a part of what they are."""
+    """Biases are one row late in the file, by a part of what they are."""
     surgeon, share = patient.surgeon(), min(amount, 1.0)
-    chosen = patient.pick([n for n in inner(patient, surgeon) if n.bias], 0.1, 0.3, 0.5, 0.7, 0.9)
+    chosen = [n for n in inner(patient, surgeon) if n.bias]
     for linear in chosen:
         bias = surgeon.constant(linear.bias)
         surgeon.put(surgeon.own(linear, 2), ((1 - share) * bias + share * np.roll(bias, 1)).astype(np.float32))
