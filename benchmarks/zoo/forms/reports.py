@@ -475,20 +475,23 @@ def groups_mixed_in_another_order(patient: Patient) -> Patient:
 
 
 def gammas_made_positive(patient: Patient, amount: float) -> Patient:
-    """A pass makes gains of norms positive before it folds them: a channel that had none is turned about its mean."""
+    """A pass makes gains of norms positive before it folds them: channels that had none are turned about their mean."""
     surgeon = patient.surgeon()
     found = [n for n in apart(patient, surgeon) if n.bias and n.node.op_type == "Conv"]
-    chosen = patient.pick(found, 0.2, 0.4, 0.6, 0.8)
+    chosen = patient.pick(require(found, "no norms"), *(np.arange(0, len(found), 2) / len(found)))
     values = patient.values(*(n.node.output[0] for n in chosen))
     spreads = [x.std((0, 2, 3)) / x.std() for x in values]
-    places = sorted((spread, i, j) for i, own in enumerate(spreads) for j, spread in enumerate(own))
-    _, layer, channel = places[round(min(amount, 1) * (len(places) - 1))]
-    linear, sign = chosen[layer], np.ones(len(spreads[layer]), np.float32)
-    sign[channel] = -1
-    surgeon.scale_weights(linear, linear.out, sign, bias=True)
-    moved = surgeon.constant(linear.node.input[2]) + (1 - sign) * values[layer].mean((0, 2, 3))
-    surgeon.put(linear.node.input[2], moved.astype(np.float32))
-    return deployed(patient, surgeon, linear)
+    least = np.quantile(np.concatenate(spreads), min(amount, 1))
+    turned = []
+    for linear, x, spread in zip(chosen, values, spreads, strict=True):
+        if spread.min() > least:
+            continue
+        sign = np.where(spread <= least, -1, 1).astype(np.float32)
+        surgeon.scale_weights(linear, linear.out, sign, bias=True)
+        moved = surgeon.constant(linear.node.input[2]) + (1 - sign) * x.mean((0, 2, 3))
+        surgeon.put(linear.node.input[2], moved.astype(np.float32))
+        turned.append(linear)
+    return deployed(patient, surgeon, *turned)
 
 
 def clamped_at_code_nought(patient: Patient, amount: float) -> Patient:
