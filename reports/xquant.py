@@ -215,6 +215,8 @@ def judgements(
 ) -> tuple[Judgement, ...]:
     """Every cause that counts, best first, in XQuant's words where it has any.
 
+    What XQuant has a name for counts as well where it is another name of such a cause.
+
     Args:
         diagnosis: What was judged.
         facts: What it was judged from.
@@ -224,8 +226,9 @@ def judgements(
     """
     types = {layer_name(row): row.op_type for row in diagnosis.layers} | dict(kinds)
     found: list[Judgement] = []
+    serious = {cause.cause for cause in diagnosis.causes if cause.severity in SERIOUS}
     for cause in diagnosis.causes:
-        if cause.severity not in SERIOUS:
+        if cause.cause not in serious and not (cause.explained_by in serious and cause.cause in HEADS):
             continue
         known, subjects = _in_xquants_words(cause, diagnosis)
         entries = list(_xquant_entries(known, subjects, diagnosis, facts, images, types))

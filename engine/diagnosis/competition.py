@@ -166,13 +166,16 @@ class Competition:
         ranked = self.rank(suspects)
         absorbs = self._absorb(ranked, repair)
         absorbed = {found.key for own in absorbs.values() for found in own}
+        # What more bits take away is no less there for that.
+        universal = {own.cause.cause for own in ranked if own.contains_others}
+        hidden = {found.rule.cause for name, own in absorbs.items() if name in universal for found in own}
         causes = []
         for each in ranked:
             left = tuple(found for found in each.findings if found.key not in absorbed)
             if left:
                 cause = each.cause if left == each.findings else self._narrow(each, left)
                 causes.append(cause.model_copy(update={"absorbs": _list_explained(absorbs, cause.cause)}))
-            elif not self._is_assumed and self._may_be_the_name(each, ranked):
+            elif not self._is_assumed and (each.cause.cause in hidden or self._may_be_the_name(each, ranked)):
                 causes.append(_as_remark(each.cause, absorbs))
         findings = {suspect.cause: suspect.findings for suspect in suspects}
         judged = (self.loss.judge(cause, findings[cause.cause], self.outcomes[cause.cause]) for cause in causes)

@@ -124,6 +124,10 @@ def _prescription_of(candidates: Candidates) -> Prescription | None:
     if not wanted:
         return None
     given = write_prescription(candidates.diagnosis, wanted, candidates.toolchain)
+    if candidates.toolchain is not None and not given.configurations:
+        others = _prescription_of_others(candidates, given)
+        if others is not None and others.configurations:
+            return others  # The toolchain has no option for what leads.
     rows = proof.executions if proof is not None else ()
     same = next((row for row in rows if _is_text_of(row, given, candidates.toolchain)), None)
     if same is None:
@@ -134,14 +138,15 @@ def _prescription_of(candidates: Candidates) -> Prescription | None:
     return _prescription_of_others(candidates, given) or given if given.basis == "without-effect" else given
 
 
-def _prescription_of_others(candidates: Candidates, vain: Prescription) -> Prescription | None:
-    """What is prescribed for the grave causes that a prescription without effect was not for; None without such."""
-    tried = {cause for step in vain.steps for cause in step.causes}
-    left = tuple(cause for cause in candidates.diagnosis.causes if cause.cause not in tried)
-    if not tried or not any(cause.is_serious for cause in left):
+def _prescription_of_others(candidates: Candidates, given: Prescription) -> Prescription | None:
+    """What is prescribed for the grave causes that a prescription is not for; None without such."""
+    tried = {cause for step in given.steps for cause in step.causes}
+    others = [cause for cause in candidates.diagnosis.causes if cause.cause not in tried]
+    # Other names of the same fault have other remedies.
+    left = tuple(sorted(others, key=lambda cause: cause.explained_by not in tried))
+    if not tried or not any(cause.is_serious or cause.explained_by in tried for cause in left):
         return None
-    others = candidates.diagnosis.model_copy(update={"causes": left})
-    return _prescription_of(replace(candidates, diagnosis=others))
+    return _prescription_of(replace(candidates, diagnosis=candidates.diagnosis.model_copy(update={"causes": left})))
 
 
 def _executed_best(candidates: Candidates) -> Prescription | None:
