@@ -222,7 +222,7 @@ def _other_name_lines(cards: Iterable[CauseCard]) -> Iterator[str]:
             lines.setdefault(f"the fault of {card.same_as} also shows as", []).append(named)
         elif card.behind:
             gains = f" ({card.gains[0].text})" if card.gains else ""
-            lines.setdefault(f"hidden behind {card.behind}, to gain once that is repaired", []).append(
+            lines.setdefault(f"hidden behind {card.behind}, each to gain once that is repaired", []).append(
                 f"{named}{gains}"
             )
     for start, found in lines.items():
