@@ -77,7 +77,8 @@ class Contender(NamedTuple):
             return None
         little = self.outcome.base.threshold("carried_share")
         shares = [self._misfit] if self._misfit is not None and self._misfit <= little else []
-        if self.contains_others and self.mended is not None and self.mended > MATTERS:
+        notable = self.outcome.base.threshold("notable_share")
+        if self.contains_others and self.mended is not None and self.mended > notable:
             shares.append(self.mended)
         return min(gain, ENOUGH_DB, *map(gain_without_share, shares))
 

@@ -72,7 +72,8 @@ def without_harmless(
     known = {f.key for result in results for f in result.findings}
     kept = {cause for cause, outcome in outcomes.items() if outcome.is_recoverable}
     kept |= {result.rule.cause for result in assumed if _is_inferred(result.findings, base)}
-    untried = {cause for cause, outcome in outcomes.items() if outcome.gain_db is None}
+    seen = {result.rule.cause for result in results if result.findings}
+    untried = {cause for cause, outcome in outcomes.items() if outcome.gain_db is None} - seen
 
     def is_kept(finding: Finding) -> bool:
         cause, is_doubt = finding.rule.cause, finding.rule.family == "sanity"

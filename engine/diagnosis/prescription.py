@@ -135,7 +135,9 @@ def _prescription_of(candidates: Candidates) -> Prescription | None:
     if is_harmful(same.trial.gain_db, candidates.base):
         return None
     given = _with_execution(given, same)
-    return _prescription_of_others(candidates, given) or given if given.basis == "without-effect" else given
+    # A text for other data ran on the data as they are: that it had no effect says nothing.
+    is_vain = given.basis == "without-effect" and not any(step.says for step in given.steps)
+    return (_prescription_of_others(candidates, given) if is_vain else None) or given
 
 
 def _prescription_of_others(candidates: Candidates, given: Prescription) -> Prescription | None:

@@ -95,9 +95,8 @@ class RemedyOutcomes:
     @property
     def _was_executed_in_vain(self) -> bool:
         """What the toolchain made of its remedies recovered nothing, whatever an edited copy gave."""
-        is_of_data = (
-            self.repair is not None and self.repair.kind == "recalibrate"
-        )  # The text ran on the data as they are.
+        # A text for other data ran on the data as they are.
+        is_of_data = self.repair is not None and self.repair.kind == "recalibrate"
         return bool(self.executed) and not is_of_data and all(map(self._is_vain, self.executed.values()))
 
     def _is_vain(self, executed: TrialRecord) -> bool:
@@ -299,9 +298,13 @@ def gains_of(trial: TrialRecord) -> dict[str, float | bool | None]:
 
 
 def _executed_for(suspect: Suspect, executed: Mapping[str, TrialRecord]) -> dict[str, TrialRecord]:
-    """Of prescriptions of one remedy those of a suspect: by its name and the remedy's, or by the kind of its repair."""
+    """Of prescriptions of one remedy those of a suspect: by its name and the remedy's, or by the kind of its repair.
+
+    A text for other data ran on the data as they are, and says nothing.
+    """
     named = {key: trial for key, trial in executed.items() if key.startswith(f"{suspect.cause}:")}
-    tried = ((repair.kind, executed.get(f"{TRIED}:{repair.key}")) for repair in suspect.repairs)
+    repairs = (repair for repair in suspect.repairs if repair.kind != "recalibrate")
+    tried = ((repair.kind, executed.get(f"{TRIED}:{repair.key}")) for repair in repairs)
     return named | {kind: trial for kind, trial in tried if trial is not None}
 
 

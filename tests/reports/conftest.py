@@ -253,7 +253,9 @@ def rule_base() -> RuleBase:
         for name, (value, unit, source, text) in table.items()
     }
     built_in = load_rulebase().thresholds
-    thresholds |= {name: built_in[name] for name in ("grave_share", "carried_share", "negligible_gain_db")}
+    thresholds |= {
+        name: built_in[name] for name in ("grave_share", "carried_share", "notable_share", "negligible_gain_db")
+    }
     return RuleBase(
         rules=rules,
         thresholds=thresholds,

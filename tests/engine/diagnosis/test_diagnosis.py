@@ -31,6 +31,7 @@ THRESHOLDS = {
     "negligible_gain_db": 0.5,
     "grave_share": 0.5,
     "carried_share": 0.2,
+    "notable_share": 0.05,
     "assumed_harm_gain_db": 3,
     "clean_output_sqnr_db": 28,
     "healed_share": 0.75,

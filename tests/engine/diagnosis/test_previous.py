@@ -22,6 +22,7 @@ THRESHOLDS = {
     "previous_effect_db": 1.0,
     "grave_share": 0.5,
     "carried_share": 0.2,
+    "notable_share": 0.05,
 }
 GRANULARITY = "weight.quantizer.granularity"
 #: What remedies say of themselves: where they act, what they set, when they are in force, which range they aim at.

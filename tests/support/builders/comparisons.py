@@ -45,6 +45,7 @@ THRESHOLDS = {
     "negligible_gain_db": 0.5,
     "grave_share": 0.5,
     "carried_share": 0.2,
+    "notable_share": 0.05,
 }
 
 
