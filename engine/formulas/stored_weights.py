@@ -114,11 +114,14 @@ def _hidden_by_faults(weight: WeightFacts, limit: Limit) -> list[str]:
 def _hidden_by_grids(weight: WeightFacts, limit: Limit) -> list[str]:
     """In a network: another axis or one shift explains weights that are off; then no better range is known either."""
     order_is_kept = not _is_above(weight.disordered_share, limit("weight_disordered_share"))
-    is_explained = _is_above(weight.axis_gain_db, limit("bit_gain_db")) or (
-        _is_above(weight.shift_error_share, limit("quarter_share")) and order_is_kept
-    )
+    # Where the weights themselves are turned, their scales have another axis, too.
+    is_other_axis = weight.found_as != "transposed" and _is_above(weight.axis_gain_db, limit("bit_gain_db"))
+    is_explained = is_other_axis or (_is_above(weight.shift_error_share, limit("quarter_share")) and order_is_kept)
+    # A bit or two that lie idle are those of a range that is too wide.
     bits, used = weight.quantizer.bits, weight.effective_bits
-    is_other_grid = is_explained or (bits is not None and used is not None and used < bits)
+    is_other_grid = is_explained or (
+        bits is not None and used is not None and used < bits and used <= limit("few_bits")
+    )
     hidden = ["misplaced_share", "misplaced_error_share"] if is_explained else []
     is_misplaced = _is_above(weight.misplaced_share, limit("weight_misplaced_share"))
     if is_other_grid or is_misplaced or _is_above(weight.misplaced_error_share, limit("dominant_share")):
