@@ -31,6 +31,8 @@ TAKES_AWAY = (*MORE_BITS, *AT_MOST, "fused")
 EVIDENT = 0.85
 #: Places with less of the noise are in the order of their facts.
 MATTERS = 0.02
+#: A larger share of the noise is taken back by other sources: what one makes is not what it explains.
+CANCELS = 1.5
 #: A finding that shows it is about data that differ, and explains no more than ranges that suit one set only.
 _MISFIT = "misfit_share"
 #: Share of a cause's subjects that a remedy has to be tried on before its failure counts against the cause.
@@ -329,7 +331,9 @@ class Competition:
 
 
 def _with_mended(contenders: Sequence[Contender]) -> list[Contender]:
-    """The contenders with the largest share that a cause with the same repair carries."""
+    """The contenders with the largest share that a cause with the same repair carries; not where sources cancel."""
+    if any((own.carried or 0.0) > CANCELS for own in contenders):
+        return [*contenders]
     most: dict[str, float] = {}
     for own in contenders:
         if own.outcome.repair is not None and own.carried is not None:
