@@ -159,14 +159,14 @@ class Trial:
     def _refuse_other_classes(self, reading: BoxReading, found: float) -> None:
         """Refuse where boxes are found and seldom with their class; ``found`` is the precision with it.
 
-        So it is where classes that are numbered from the other end of one fit far better: some agree by chance.
+        So it is where labels that are numbered one higher or lower fit far better: some agree by chance.
         """
         best = self.precision(reading, with_class=False)
         is_seldom = found < WITH_CLASS * best
         enough = WITH_CLASS * best if is_seldom else FAR_BETTER * found
-        shift = next(
-            (s for s in self._shifts(reading) if self.precision(reading, with_class=True, shift=s) >= enough), None
-        )
+        # No precision exceeds 1: where most boxes have their class, nothing is matched again.
+        shifts = self._shifts(reading) if enough <= 1.0 else []
+        shift = next((s for s in shifts if self.precision(reading, with_class=True, shift=s) >= enough), None)
         if not is_seldom and shift is None:
             return
         values = f"(mAP50 {100 * best:.1f} %), and seldom with their class ({100 * found:.1f} %)"
