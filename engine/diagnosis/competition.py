@@ -64,7 +64,7 @@ class Contender(NamedTuple):
     @property
     def is_doubt(self) -> bool:
         """It makes the comparison doubtful, which may explain everything else."""
-        return self.cause.severity == "high" and any(f.rule.family == "sanity" for f in self.findings)
+        return self.cause.severity == "high" and _is_of_comparison(self.cause)
 
     @property
     def gain_db(self) -> float | None:
@@ -171,14 +171,14 @@ class Competition:
         absorbed = {found.key for own in absorbs.values() for found in own}
         # What more bits take away is no less there for that.
         universal = {own.cause.cause for own in ranked if own.contains_others}
-        hidden = {found.rule.cause for name, own in absorbs.items() if name in universal for found in own}
+        taken = {found.rule.cause for name, own in absorbs.items() if name in universal for found in own}
         causes = []
         for each in ranked:
             left = tuple(found for found in each.findings if found.key not in absorbed)
             if left:
                 cause = each.cause if left == each.findings else self._narrow(each, left)
                 causes.append(cause.model_copy(update={"absorbs": _list_explained(absorbs, cause.cause)}))
-            elif not self._is_assumed and (each.cause.cause in hidden or self._may_be_the_name(each, ranked)):
+            elif not self._is_assumed and (each.cause.cause in taken or self._may_be_the_name(each, ranked)):
                 causes.append(_as_remark(each.cause, absorbs))
         findings = {suspect.cause: suspect.findings for suspect in suspects}
         judged = (self.loss.judge(cause, findings[cause.cause], self.outcomes[cause.cause]) for cause in causes)
@@ -290,10 +290,9 @@ class Competition:
     def _contender(self, suspect: Suspect) -> Contender:
         outcome, carried = self.outcomes[suspect.cause], self.carried.get(suspect.cause)
         cause = outcome.report(cause_report(suspect.findings, self.base, self.facts, suspect.spread))
-        is_doubt = any(finding.rule.family == "sanity" for finding in suspect.findings)
         most = unsimulated_gain_db(suspect.findings)
         severity = self._severity(cause.severity, outcome, carried or 0.0, most)
-        if self._is_hurt and outcome.proven is None and is_doubt:
+        if self._is_hurt and outcome.proven is None and _is_of_comparison(cause):
             # Not a number stays none on any grid: what a simulation does not recover says nothing of it.
             severity = min(severity, cause.severity, key=SEVERITIES.index)
         return Contender(suspect, cause.model_copy(update={"severity": severity}), outcome, carried)
@@ -340,6 +339,11 @@ def _with_mended(contenders: Sequence[Contender]) -> list[Contender]:
             key = own.outcome.repair.key
             most[key] = max(own.carried, most.get(key, 0.0))
     return [own._replace(mended=most.get(own.outcome.repair.key if own.outcome.repair else "")) for own in contenders]
+
+
+def _is_of_comparison(cause: CauseReport) -> bool:
+    """A rule found it that judges whether the comparison is sound."""
+    return any(family_of(rule) == "sanity" for rule in cause.rules)
 
 
 def _shown_misfit(finding: Finding) -> float | None:
@@ -390,8 +394,7 @@ def _as_remark(cause: CauseReport, absorbs: Mapping[str, Iterable[Finding]]) -> 
 
 
 def _severest(cause: CauseReport) -> tuple[int, bool, bool]:
-    is_doubt = any(family_of(rule) == "sanity" for rule in cause.rules)
-    inferred = cause.measured_gain_db is None and cause.predicted_low_db is None and not is_doubt
+    inferred = cause.measured_gain_db is None and cause.predicted_low_db is None and not _is_of_comparison(cause)
     return SEVERITIES.index(cause.severity), cause.harm != "assumed", cause.harm == "assumed" and inferred
 
 
@@ -451,7 +454,7 @@ def rank_executed(
 
     def place(cause: CauseReport) -> tuple[int, bool, bool]:
         # What makes the comparison itself doubtful, such as values that are no number, stays in front.
-        is_doubt = cause.severity == "high" and any(family_of(rule) == "sanity" for rule in cause.rules)
+        is_doubt = cause.severity == "high" and _is_of_comparison(cause)
         return SEVERITIES.index(cause.severity), not is_doubt, cause.cause not in leading
 
     return tuple(sorted(found, key=place))

@@ -70,9 +70,9 @@ class SecondLook:
 
     def run(self, run: Run) -> Simulated:
         """The simulated runs, with one more for every cause that may be hidden, and that of the lead."""
-        if self.lead is None:
+        _, lead = self.lead or (None, None)
+        if lead is None:
             return self.simulated
-        lead = self.lead[1]
         known = replace(self, simulated=self.simulated.with_runs([(lead.key, lead.change)], run))
         hidden = (own for _, own in known._candidates(lead) if own is not None)
         return known.simulated.with_runs([join_repairs((lead, own)) for own in islice(hidden, MAX_HIDDEN)], run)
