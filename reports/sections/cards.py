@@ -198,11 +198,14 @@ def _cause_card(rank: int, cause: CauseReport, diagnosis: Diagnosis, pages: set[
 
 def _card_blocks(card: CauseCard, cause: CauseReport, diagnosis: Diagnosis, has_page: bool) -> Iterator[Block]:
     first, rest = _split_evidence(cause)
-    same = f"; the same fault as {card.same_as}, where it shows" if card.same_as else ""
-    same = f"; it shows, and costs, once {card.behind} is repaired" if card.behind else same
+    beside = ""
+    if card.behind:
+        beside = f"; it shows, and costs, once {card.behind} is repaired"
+    elif card.same_as:
+        beside = f"; the same fault as {card.same_as}, where it shows"
     asked = any(is_about_asked(row.fact) for row in first) and bool(asked_lines(diagnosis.layers))
     more = [" ", Span("Layer by layer", "hint", "#asked")] if asked else []
-    yield Paragraph([f"{capital(card.message)}{same}", *more], "message")
+    yield Paragraph([f"{capital(card.message)}{beside}", *more], "message")
     yield from (Paragraph(text, "muted") for text in connections(cause, diagnosis))
     if card.exempted:
         yield Paragraph(sentence(card.exempted), "exempted")

@@ -37,7 +37,6 @@ SLIGHT_DB = 0.5
 WILD_DB = -20.0
 #: A prescription that was run and recovers less than this share of the noise, or of the metric, does not heal.
 HALF = 0.5
-AGAIN = "quantize this very model again"
 NOT_ENOUGH = "the most that was found, and it does not heal"
 
 
@@ -239,10 +238,10 @@ def _first_card(diagnosis: Diagnosis, causes: tuple[CauseCard, ...]) -> CauseCar
     """The cause of the first proven remedy; else the first that is not exempted and has a remedy not tried in vain."""
     chain = diagnosis.proof.chain if diagnosis.proof is not None else ()
     standing = [card for card in causes if not card.struck] or list(causes)
-    proven = [card for row in chain for card in standing if diagnosis.causes[card.rank - 1].cause in row.causes]
-    able = [c for c in standing if any(not advice.is_disproven for advice in diagnosis.causes[c.rank - 1].remedies)]
+    pairs = [(card, diagnosis.causes[card.rank - 1]) for card in standing]
     # What was proven on a copy and executed in vain is not proven any more.
-    proven = [card for card in proven if diagnosis.causes[card.rank - 1].proven]
+    proven = [card for row in chain for card, cause in pairs if cause.cause in row.causes and cause.proven]
+    able = [card for card, cause in pairs if any(not advice.is_disproven for advice in cause.remedies)]
     return next(iter([*proven, *able, *standing]), None)
 
 
@@ -299,9 +298,9 @@ def _executed_step(diagnosis: Diagnosis, causes: tuple[CauseCard, ...]) -> First
     changes = "; ".join(step.changes for step in given.steps if step.changes)
     code = next((card.code for card in causes if card.cause in names), "")
     title = ", and ".join(step.title for step in given.steps)
-    if (alone := _gain_of_control(proof, given.executed)) is not None:
-        title = f"{AGAIN}, and {title}"
-        changes = f"quantizing again with nothing changed alone gives {alone}; {changes}"
+    if (control := _stronger_control(proof, given.executed)) is not None:
+        title = ", and ".join((*control.titles, title))
+        changes = f"quantizing again with nothing changed alone gives {trial_gain_text(control.trial)}; {changes}"
         code = next((card.code for card in causes), code)
     return FirstStep(
         capital(visible(title, 300)),
@@ -312,13 +311,13 @@ def _executed_step(diagnosis: Diagnosis, causes: tuple[CauseCard, ...]) -> First
     )
 
 
-def _gain_of_control(proof: Proof | None, executed: ExecutionRecord) -> str | None:
-    """What quantizing again with nothing changed recovers, where that is more than the remedies add to it."""
+def _stronger_control(proof: Proof | None, executed: ExecutionRecord) -> ExecutionRecord | None:
+    """Quantizing again with nothing changed, where that recovers more than the remedies add to it."""
     if proof is None or proof.baseline is None or executed.own is None:
         return None
-    control = proof.executions[proof.baseline].trial
-    gain, own = control.gain_db, executed.own.gain_db
-    return trial_gain_text(control) if control.proven and gain is not None and gain > (own or 0.0) else None
+    control = proof.executions[proof.baseline]
+    gain, own = control.trial.gain_db, executed.own.gain_db
+    return control if control.trial.proven and gain is not None and gain > (own or 0.0) else None
 
 
 def _heals(trial: TrialRecord) -> bool:
