@@ -89,8 +89,10 @@ def _block_markdown(block: Block, graphs: str | None) -> str:
         case Facts():
             return "\n".join(f"- {label}: {inline_markdown(text)}" for label, text in block.rows)
         case Tabs():
-            ways = [f"{_escaped_markdown(way)}:\n\n{blocks_markdown(inner, graphs)}" for way, inner in block.ways]
-            return "\n\n".join(ways)
+            shown, others = (block.ways[:1], block.ways[1:]) if block.first_is_own else (block.ways, ())
+            ways = [f"{_escaped_markdown(way)}:\n\n{blocks_markdown(inner, graphs)}" for way, inner in shown]
+            named = ", ".join(_escaped_markdown(way) for way, _ in others)
+            return "\n\n".join([*ways, *([f"In [index.html](index.html) also for {named}."] if named else [])])
         case Panel() | Tool():
             return blocks_markdown(block.blocks, graphs)
         case Beside():

@@ -161,6 +161,7 @@ class Tabs:
     kind: ClassVar[str] = "tabs"
     key: Annotated[str, "tells them from others of the page"]
     ways: Annotated[Sequence[tuple[str, Sequence[Block]]], "each way with what it is called"]
+    first_is_own: Annotated[bool, "the reader uses the first: what cannot fold the others names them"] = False
 
     @property
     def parts(self) -> Sequence[Sequence[Block]]:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from quantmedic.collectors.measure.models import Edited
 from quantmedic.engine.case.proof import FLOAT_SET, PRESCRIPTION, ExecutionRecord, TrialRecord
 from quantmedic.engine.contract.diagnosis import Diagnosis
-from quantmedic.engine.diagnosis.candidates import Candidates, Choice, Part, is_predicted_useless, reads_anew
+from quantmedic.engine.diagnosis.candidates import Candidates, Choice, Part, is_known_useless, reads_anew
 from quantmedic.engine.diagnosis.prescription import code_of, write_prescription
 from quantmedic.engine.diagnosis.repair_runs import PREFERENCE_DB, Simulated
 from quantmedic.engine.rules.rulebase import RuleBase
@@ -69,6 +69,7 @@ class Workshop:
         reason: str | None
         try:
             reason = search.run_leading(most) if most is not None else search.run()
+            search.run_hidden()
             if most is None or search.recovers():
                 search.run_baseline()
             with suppress(OutOfTimeError):
@@ -137,7 +138,7 @@ class _Executions:
         return None if self._runs else "the toolchain has no option for any remedy"
 
     def run_leading(self, most: int) -> str | None:
-        """Those that lead, at most so many beside the baseline; none that a simulation shows to recover nothing.
+        """Those that lead, at most so many beside the baseline; none that is known to recover nothing.
 
         A toolchain takes long to quantize a large network, even to no effect.
         """
@@ -146,7 +147,7 @@ class _Executions:
         leading = [
             choices
             for choices in self._candidates.leading()
-            if not all(is_predicted_useless(choice, workshop.base) for choice in choices)
+            if not all(is_known_useless(choice, workshop.base) for choice in choices)
         ]
         again = self._baseline_choices
         self._expected = [*again, *leading[:most]] if may_gain else [*leading[:most], *again]
@@ -159,6 +160,14 @@ class _Executions:
             if len(self._runs) == most:
                 break
         return "only what leads was run; --prove goes on"
+
+    def run_hidden(self) -> None:
+        """On top of what heals, once, what heals a fault that the noise of the first one hides."""
+        best = self._best()
+        joint = [(*best.choices, choice) for choice in self._candidates.hidden()] if best is not None else []
+        runnable = next((choices for choices in joint if self._text_to_run(choices) is not None), None)
+        if runnable is not None:
+            self._execute(runnable)
 
     def recovers(self) -> bool:
         """Something that was run recovers something for sure."""
@@ -267,6 +276,7 @@ class _Executions:
             titles=tuple(choice.title for choice in choices),
             code=code,
             reads=self._reads_in_words(choices),
+            is_of_data=any(choice.is_of_data for choice in choices),
             trial=spent.trial,
         )
         self._runs.append(_Run(choices, record, tasks[0], self._trials.judgement))
@@ -371,10 +381,16 @@ class _Executions:
         others = [run for run in self._runs if run is not self._baseline]
         healing = next((run for run in (*again, *others) if self._heals(run.trial)), None)
         if healing is not None:
-            return healing
+            return self._with_hidden(healing)
         counted = [run for run in others if self._counts(run)] or [run for run in again if self._counts(run)]
         most = max((run.trial.gain_db or 0.0 for run in counted), default=0.0)
         return next((run for run in counted if (run.trial.gain_db or 0.0) >= most - PREFERENCE_DB), None)
+
+    def _with_hidden(self, run: _Run) -> _Run:
+        """The same with what heals hidden faults too, where that recovers clearly more."""
+        ids, enough = {choice.id for choice in run.choices}, (run.trial.gain_db or 0.0) + PREFERENCE_DB
+        wider = (other for other in self._runs if ids < {choice.id for choice in other.choices} and other.trial.proven)
+        return next((other for other in wider if (other.trial.gain_db or 0.0) >= enough), run)
 
 
 def _judge_outcomes(key: str, outcomes: Sequence[Outcome], judgement: Judgement) -> TrialRecord:

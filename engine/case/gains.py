@@ -123,3 +123,8 @@ def _share_gone(before: Floats, after: Floats) -> Floats:
 def gain_without_share(share: float) -> float:
     """What the output gains without such a share of its noise, in decibels."""
     return -to_decibels(max(1.0 - share, NOISELESS))
+
+
+def share_of_gain(gain_db: float) -> float:
+    """The share of the output's noise that is gone where it gains so many decibels."""
+    return float(1.0 - 10.0 ** (-gain_db / 10.0))

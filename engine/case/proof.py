@@ -104,6 +104,11 @@ class ExecutionRecord(Record):
     titles: Phrase[tuple[str, ...]] = Field(description="the remedies in words")
     code: Prose[str] = Field(description="the text that ran, as it is printed")
     reads: Prose[str] = Field(description="what the toolchain calibrated on, in words")
+    is_of_data: bool = Field(
+        default=False,
+        description="it asks for data prepared in another way, and ran with those at hand: that it had no effect says "
+        "nothing",
+    )
     trial: TrialRecord
     own: TrialRecord | None = Field(
         default=None,

@@ -1,5 +1,7 @@
 """Causes of accuracy loss in report.json, and the rules that found none."""
 
+from typing import Literal
+
 from pydantic import Field
 
 from quantmedic.engine.case.facts import Scope
@@ -25,6 +27,23 @@ class Explained(Contract):
     name: str
     subject: str
     message: str
+
+
+#: What decided that a cause leads, in the order in which it is asked.
+LeadingStep = Literal["doubt", "severity", "proof", "whole-model", "suffices", "worth", "origin", "confidence", "size"]
+
+
+class Ahead(Contract):
+    """Why the leading cause comes before the next one that is no other name of it."""
+
+    of: str = Field(description="the cause that it comes before")
+    by: LeadingStep = Field(
+        description="the first step that differs: a doubt about the comparison; how grave it is; carried out, and not "
+        "only simulated; of the whole model where most layers are degraded; heals within the bits in force; confidence "
+        "times gain; where the error originates; confidence; of changes that recover the same the smaller one"
+    )
+    gain_db: float | None = Field(default=None, description="what counts of what its change recovers; None: not tried")
+    other_gain_db: float | None = Field(default=None, description="the same of the other cause's change")
 
 
 class CauseReport(Contract):
@@ -65,7 +84,9 @@ class CauseReport(Contract):
     predicted_low_db: float | None = None
     predicted_high_db: float | None = None
     predicted_last_gain_db: float | None = Field(
-        default=None, description="the same where the other causes are repaired already: what they hide"
+        default=None,
+        description="the same where what hides it is repaired already: the fault that makes most of the noise, else "
+        "all others",
     )
     measured_gain_db: float | None = Field(
         default=None, description="rise of the output's SQNR by its first remedy, carried out on a copy of the model"
@@ -92,6 +113,9 @@ class CauseReport(Contract):
     behind: str | None = Field(
         default=None,
         description="cause whose noise hides it: it shows, and its gains hold, once that one is repaired",
+    )
+    ahead: Ahead | None = Field(
+        default=None, description="of the leading cause: why it leads; None where no other competes"
     )
     tried: tuple[Tried, ...] = Field(
         default=(), description="its remedies that were applied since the previous case without effect"

@@ -42,6 +42,12 @@ class Choice(NamedTuple):
         return self.advised[0][1] if self.advised else None
 
     @property
+    def is_of_data(self) -> bool:
+        """Its causes say what is wrong with the data: the user is to prepare them in another way."""
+        is_named = any(cause is not None for cause, _ in self.advised)
+        return self.lead is not None and self.lead.scope == "dataset" and is_named
+
+    @property
     def is_bound(self) -> bool:
         """Its gain is the most that it could bring: what it would repair was taken away."""
         kinds = AT_MOST if self.measured is None else BOUNDS
@@ -109,7 +115,7 @@ class Candidates:
 
         New ranges alone that are predicted to recover nothing do not lend it their name: weights are made anew as well.
         """
-        advised = (choice for choice in self._of_causes if not is_predicted_useless(choice, self.base))
+        advised = (choice for choice in self._of_causes if not is_known_useless(choice, self.base))
         general = (self._general(self.base.remedies[name]) for name in NOTHING_CHANGED if name in self.base.remedies)
         choices = chain((choice for choice in advised if self._changes_nothing(choice)), general)
         return next((choice for choice in choices if choice.snippets(self.toolchain)), None)
@@ -123,6 +129,14 @@ class Candidates:
             *sorted(rows, key=_standing, reverse=True),
         ]
         yield from self._executable([self.choose(), self._pair, *((choice,) for choice in singles)])
+
+    def hidden(self) -> Iterator[Choice]:
+        """Remedies of causes that another one hides, which are for when that one is repaired: the first of each."""
+        for cause in self.diagnosis.causes:
+            own = [_choice_of(cause, advice) for advice in cause.remedies] if cause.behind is not None else []
+            choice = next((each for each in own if each.snippets(self.toolchain)), None)
+            if choice is not None:
+                yield choice
 
     def general(self) -> Iterator[tuple[Choice, ...]]:
         """Remedies for the whole network of which nothing is known, the cheapest first, unless their kind was tried."""
@@ -234,10 +248,10 @@ def _choice_of(cause: CauseReport, advice: Advice, instead: str | None = None) -
     return Choice(f"{cause.cause}:{advice.id}", ((cause, advice),), advice.title, advice.measured, instead)
 
 
-def is_predicted_useless(choice: Choice, base: RuleBase) -> bool:
-    """A simulation shows that it recovers next to nothing, and nothing else was measured of it."""
-    predicted = choice.lead.predicted if choice.lead is not None and choice.measured is None else None
-    return predicted is not None and predicted.gain_db < base.threshold("negligible_gain_db")
+def is_known_useless(choice: Choice, base: RuleBase) -> bool:
+    """A trial shows that it recovers next to nothing, or where none was made a simulation does."""
+    known = choice.measured or (choice.lead.predicted if choice.lead is not None else None)
+    return known is not None and known.gain_db is not None and known.gain_db < base.threshold("negligible_gain_db")
 
 
 def _standing(choice: Choice) -> int:

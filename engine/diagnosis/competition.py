@@ -8,13 +8,13 @@ from typing import NamedTuple
 from quantmedic.engine.case.facts import CaseFacts, LayerFacts, OperandFacts, SourceFacts, TensorFacts
 from quantmedic.engine.case.gains import gain_without_share
 from quantmedic.engine.contract.advised_remedies import Prescription
-from quantmedic.engine.contract.causes import CauseReport, Explained, LayerName
+from quantmedic.engine.contract.causes import Ahead, CauseReport, Explained, LayerName, LeadingStep
 from quantmedic.engine.contract.previous_report import Previous, Tried
 from quantmedic.engine.diagnosis.advice import advise
 from quantmedic.engine.diagnosis.harm import Loss, unsimulated_gain_db
 from quantmedic.engine.diagnosis.headline import is_number
-from quantmedic.engine.diagnosis.prediction import ENOUGH_DB, Prediction
-from quantmedic.engine.diagnosis.remedy_outcomes import RemedyOutcomes, gains_of, is_grave
+from quantmedic.engine.diagnosis.prediction import ENOUGH_DB, Prediction, is_grave
+from quantmedic.engine.diagnosis.remedy_outcomes import RemedyOutcomes, gains_of
 from quantmedic.engine.diagnosis.repair_runs import ANEW, PREFERENCE_DB, SUFFICIENT_DB
 from quantmedic.engine.diagnosis.suspects import Repair, Suspect, places_of
 from quantmedic.engine.formulas.change import Change, Targets
@@ -23,6 +23,18 @@ from quantmedic.engine.rules.remedy_kinds import AT_MOST, MORE_BITS
 from quantmedic.engine.rules.rule import SERIOUS, SEVERITIES, Severity, family_of
 from quantmedic.engine.rules.rulebase import RuleBase
 
+#: What orders causes, the first that differs; of those that recover the same, the size of their changes.
+STEPS: tuple[LeadingStep, ...] = (
+    "doubt",
+    "severity",
+    "proof",
+    "whole-model",
+    "suffices",
+    "worth",
+    "origin",
+    "confidence",
+    "size",
+)
 #: Repairs recover the same where their gains differ by less: the difference of two rounded figures in a report.
 SAME_DB = 1.0
 #: Kinds of changes after which values or weights are no longer rounded in the bits in force, or that are only a most.
@@ -48,6 +60,7 @@ class Contender(NamedTuple):
         outcome: What its repairs recover.
         carried: Share of the noise that the layers and tensors make which it names; None where that is not known.
         mended: The largest such share of the causes that have its repair.
+        key: What orders it: a value for each of `STEPS` but the last, and its rules, so that no two are the same.
     """
 
     suspect: Suspect
@@ -55,6 +68,7 @@ class Contender(NamedTuple):
     outcome: RemedyOutcomes
     carried: float | None
     mended: float | None = None
+    key: tuple[bool | float | tuple[str, ...], ...] = ()
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -182,7 +196,7 @@ class Competition:
                 causes.append(_as_remark(each.cause, absorbs))
         findings = {suspect.cause: suspect.findings for suspect in suspects}
         judged = (self.loss.judge(cause, findings[cause.cause], self.outcomes[cause.cause]) for cause in causes)
-        return tuple(sorted(judged, key=_severest))
+        return _with_ahead(sorted(judged, key=_severest), {own.cause.cause: own for own in ranked})
 
     @property
     def _is_assumed(self) -> bool:
@@ -219,7 +233,7 @@ class Competition:
             suffices = own.heals_by_itself(enough_db)
             return *own.order, not is_general, not suffices, -worth, not originates, -confidence, own.cause.rules
 
-        left = sorted(contenders, key=key)
+        left = sorted((own._replace(key=key(own)) for own in contenders), key=lambda own: own.key)
         ranked = []
         while left:
             alike = (own for own in left if own is left[0] or _recovers_the_same(own, left[0]))
@@ -398,6 +412,26 @@ def _severest(cause: CauseReport) -> tuple[int, bool, bool]:
     return SEVERITIES.index(cause.severity), cause.harm != "assumed", cause.harm == "assumed" and inferred
 
 
+def _with_ahead(causes: Sequence[CauseReport], ranked: Mapping[str, Contender]) -> tuple[CauseReport, ...]:
+    """The causes, the first with why it comes before the next that is no other name of it."""
+    other = next((cause for cause in causes[1:] if cause.explained_by != causes[0].cause), None)
+    if other is None:
+        return tuple(causes)
+    first, second = ranked[causes[0].cause], ranked[other.cause]
+    ahead = Ahead(of=other.cause, by=_step_between(first, second), gain_db=first.gain_db, other_gain_db=second.gain_db)
+    if first.key > second.key and _severest(causes[0]) != _severest(other):
+        ahead = ahead.model_copy(update={"by": "severity"})
+    return causes[0].model_copy(update={"ahead": ahead}), *causes[1:]
+
+
+def _step_between(first: Contender, second: Contender) -> LeadingStep:
+    """What decided; one that leads although its key comes later has the smaller change."""
+    if first.key > second.key:
+        return "size"
+    differ = (step for step, own, other in zip(STEPS, first.key, second.key, strict=True) if own != other)
+    return next(differ, "confidence")
+
+
 def _recovers_the_same(own: Contender, lead: Contender) -> bool:
     """As grave as the leading one and as well known, with a change that recovers as much and is no mere taking away."""
     if own.order != lead.order or own.contains_others or own.gain_db is None or lead.gain_db is None:
@@ -457,7 +491,11 @@ def rank_executed(
         is_doubt = cause.severity == "high" and _is_of_comparison(cause)
         return SEVERITIES.index(cause.severity), not is_doubt, cause.cause not in leading
 
-    return tuple(sorted(found, key=place))
+    found.sort(key=place)
+    if found[0].cause != causes[0].cause:
+        ahead = Ahead(of=causes[0].cause, by="proof", gain_db=gain, other_gain_db=causes[0].predicted_gain_db)
+        found[0] = found[0].model_copy(update={"ahead": ahead})
+    return tuple(found)
 
 
 def cause_report(

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from quantmedic.engine.case.facts import CaseFacts, MetricFacts
-from quantmedic.engine.case.gains import gain_without_share
+from quantmedic.engine.case.gains import gain_without_share, share_of_gain
 from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.diagnosis import DropClass
 from quantmedic.engine.contract.harm_report import Harm, Undecided
@@ -95,7 +95,7 @@ def _is_inferred(findings: Iterable[Finding], base: RuleBase) -> bool:
 
 def stands_out(gain_db: float, base: RuleBase) -> bool:
     """A repair takes away so much of the noise that it would heal the network, if that noise costs anything."""
-    return gain_db > 0 and 1.0 - 10.0 ** (-gain_db / 10.0) > base.threshold("healed_share")
+    return gain_db > 0 and share_of_gain(gain_db) > base.threshold("healed_share")
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from quantmedic.engine.case.gains import NOISELESS, Interval, speaks_typical, typical_gain
+from quantmedic.engine.case.gains import NOISELESS, Interval, share_of_gain, speaks_typical, typical_gain
 from quantmedic.engine.case.records import RunRecord, SimulationRecord
 from quantmedic.engine.contract.advised_remedies import Recovery
 from quantmedic.engine.decibels import sqnr_db, to_decibels
@@ -90,6 +90,11 @@ def explains(*, share: float, sqnr_db: float, agreement: float | None, base: Rul
     else:
         clean = sqnr_db >= base.threshold("quantize_error_sqnr_db")
     return clean and share > base.threshold("healed_share")
+
+
+def is_grave(gain_db: float, base: RuleBase) -> bool:
+    """A repair that recovers so much at the output is one of a grave cause."""
+    return share_of_gain(gain_db) > base.threshold("grave_share")
 
 
 def simulation_gap_db(simulation: SimulationRecord) -> float:

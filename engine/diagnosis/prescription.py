@@ -135,8 +135,7 @@ def _prescription_of(candidates: Candidates) -> Prescription | None:
     if is_harmful(same.trial.gain_db, candidates.base):
         return None
     given = _with_execution(given, same)
-    # A text for other data ran on the data as they are: that it had no effect says nothing.
-    is_vain = given.basis == "without-effect" and not any(step.says for step in given.steps)
+    is_vain = given.basis == "without-effect" and not same.is_of_data
     return (_prescription_of_others(candidates, given) if is_vain else None) or given
 
 
@@ -252,7 +251,7 @@ def _prescription_step(choice: Choice, parts: list[Part], diagnosis: Diagnosis) 
         notes=tuple(dict.fromkeys(part.snippet.note for part in parts if part.snippet.note)),
         stands_in_for=choice.instead,
         is_edit=lead is not None and not lead.snippets,
-        says=tuple(_in_words(choice, diagnosis)) if lead is not None and lead.scope == "dataset" else (),
+        says=tuple(_in_words(choice, diagnosis)) if choice.is_of_data else (),
     )
 
 

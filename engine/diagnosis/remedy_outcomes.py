@@ -48,7 +48,7 @@ class RemedyOutcomes:
         base: Holds the thresholds.
         by_kind: What each kind of remedy recovers by itself.
         repair: The one that was chosen.
-        last: What that recovers simulated after the other causes' repairs.
+        last: What that recovers simulated where what hides it is repaired already.
         added: What it recovered on a copy on top of proven ones.
         executed: What prescriptions of a single remedy of the suspect gave, by cause and remedy or by kind of repair.
     """
@@ -95,9 +95,7 @@ class RemedyOutcomes:
     @property
     def _was_executed_in_vain(self) -> bool:
         """What the toolchain made of its remedies recovered nothing, whatever an edited copy gave."""
-        # A text for other data ran on the data as they are.
-        is_of_data = self.repair is not None and self.repair.kind == "recalibrate"
-        return bool(self.executed) and not is_of_data and all(map(self._is_vain, self.executed.values()))
+        return bool(self.executed) and all(map(self._is_vain, self.executed.values()))
 
     def _is_vain(self, executed: TrialRecord) -> bool:
         least = self.base.threshold("negligible_gain_db")
@@ -227,20 +225,14 @@ class RemedyOutcomes:
     def _trial_of(self, cause: CauseReport, advice: Advice) -> TrialRecord | None:
         """The trial that speaks for a remedy; where it proves nothing, what the printed text gave counts more.
 
-        So it does where it made the output noisier. It is not known where the text is for other data than those that
-        it was run with.
+        So it does where that recovered nothing, or made the output noisier.
         """
         executed = self.executed.get(f"{cause.cause}:{advice.id}", self.executed.get(advice.simulate or ""))
-        if executed is not None and is_harmful(executed.gain_db, self.base):
-            return executed
-        is_anew = any(snippet.reads == "application" for snippet in advice.snippets)
-        if executed is not None and self._is_vain(executed) and not is_anew:
+        if executed is not None and (is_harmful(executed.gain_db, self.base) or self._is_vain(executed)):
             return executed
         of_chosen = self.shown if self.repair is not None and advice.simulate == self.repair.kind else None
         trial = of_chosen or self.of(advice.simulate).trial
-        if trial is None or trial.proven or is_anew:
-            return trial
-        return executed if executed is not None else trial
+        return trial if trial is None or trial.proven else executed or trial
 
 
 def remedy_outcomes(
@@ -256,11 +248,12 @@ def remedy_outcomes(
     """
     quantizers = sum(t.quantizer.bits is not None for t in facts.tensors)
     quantizers += sum(layer.weight.quantizer.bits is not None for layer in facts.layers)
-    every = simulated.chosen_repairs(suspects)
+    every, lead = simulated.chosen_repairs(suspects), simulated.lead(suspects, facts)
     # Noise of operators that compute something else stays, whatever is quantized otherwise.
     stays = min(facts.model.departures_share or 0.0, 1.0)
     runs = proof.executions if proof is not None else ()
-    executed = {run.choices[0]: run.trial for run in runs if len(run.choices) == 1 and run.trial.failed is None}
+    single = (run for run in runs if len(run.choices) == 1 and run.trial.failed is None and not run.is_of_data)
+    executed = {run.choices[0]: run.trial for run in single}
 
     def outcome_of(repair: Repair) -> RemedyOutcome:
         known = simulated.predict(repair.key)
@@ -274,7 +267,7 @@ def remedy_outcomes(
     outcomes = {}
     for suspect in suspects:
         repair = simulated.choose_repair(suspect, proof)
-        last = simulated.last_gain(repair, every) if repair is not None else None
+        last = simulated.last_gain(repair, every, lead) if repair is not None else None
         outcomes[suspect.cause] = RemedyOutcomes(
             simulated.base,
             {each.kind: outcome_of(each) for each in suspect.repairs},
@@ -298,19 +291,10 @@ def gains_of(trial: TrialRecord) -> dict[str, float | bool | None]:
 
 
 def _executed_for(suspect: Suspect, executed: Mapping[str, TrialRecord]) -> dict[str, TrialRecord]:
-    """Of prescriptions of one remedy those of a suspect: by its name and the remedy's, or by the kind of its repair.
-
-    A text for other data ran on the data as they are, and says nothing.
-    """
+    """Of prescriptions of one remedy those of a suspect: by its name and the remedy's, or by the kind of its repair."""
     named = {key: trial for key, trial in executed.items() if key.startswith(f"{suspect.cause}:")}
-    repairs = (repair for repair in suspect.repairs if repair.kind != "recalibrate")
-    tried = ((repair.kind, executed.get(f"{TRIED}:{repair.key}")) for repair in repairs)
+    tried = ((repair.kind, executed.get(f"{TRIED}:{repair.key}")) for repair in suspect.repairs)
     return named | {kind: trial for kind, trial in tried if trial is not None}
-
-
-def is_grave(gain_db: float, base: RuleBase) -> bool:
-    """A repair that recovers so much at the output is one of a grave cause."""
-    return bool(1.0 - 10.0 ** (-gain_db / 10.0) > base.threshold("grave_share"))
 
 
 def is_harmful(gain_db: float | None, base: RuleBase) -> bool:

@@ -3,16 +3,16 @@
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from itertools import pairwise
-from typing import TypeVar
+from itertools import chain, pairwise
+from typing import NamedTuple, TypeVar
 
 from quantmedic.engine.case.facts import CaseFacts
 from quantmedic.engine.case.proof import ProofRecord
 from quantmedic.engine.case.records import Case, RunRecord, SimulationRecord
 from quantmedic.engine.contract.advised_remedies import PairedRemedy, RemedyPair
-from quantmedic.engine.diagnosis.prediction import ENOUGH_DB, Prediction, is_faithful, predict
+from quantmedic.engine.diagnosis.prediction import ENOUGH_DB, Prediction, is_faithful, is_grave, predict
 from quantmedic.engine.diagnosis.suspects import Repair, Suspect, digest, general_repairs, places_of
-from quantmedic.engine.formulas.change import Change
+from quantmedic.engine.formulas.change import Change, requantize_weights
 from quantmedic.engine.formulas.noise_sources import noisiest_output
 from quantmedic.engine.rules.remedy_kinds import AT_MOST, BOUNDS, MORE_BITS, REMEDY_KINDS
 from quantmedic.engine.rules.rulebase import RuleBase
@@ -32,6 +32,20 @@ OF_WHOLE = ("requantized", "best-range")
 ANEW = OF_WHOLE[:1]
 #: Runs the simulated network under a change.
 Run = Callable[[Change], RunRecord]
+
+
+class Lead(NamedTuple):
+    """The repair that recovers most.
+
+    Attributes:
+        suspect: Whose it is.
+        repair: As it is advised.
+        part: As much of it as leaves other faults there to be seen.
+    """
+
+    suspect: Suspect
+    repair: Repair
+    part: Repair
 
 
 @dataclass(frozen=True)
@@ -114,19 +128,34 @@ class Simulated:
 
     # What is known
 
-    def last_gain(self, repair: Repair, every: Sequence[Repair]) -> Prediction | None:
-        """What a repair recovers where all the other suspects' are done already; None where these alone heal.
+    def lead(self, suspects: Sequence[Suspect], facts: CaseFacts) -> "Lead | None":
+        """The repair that recovers most; None where none recovers most of the noise.
 
-        Of the little noise that the other repairs leave then, any repair would seem to recover much.
+        What makes the whole network anew would mend hidden ranges, too: only weights and biases are made anew.
         """
-        others = [other for other in every if other.key != repair.key]
-        if not others:
+        chosen = ((suspect, self.choose_repair(suspect)) for suspect in suspects)
+        known = [(suspect, own, self.predict(own.key)) for suspect, own in chosen if own is not None]
+        gains = [(found.gain_db, suspect, own) for suspect, own, found in known if found is not None]
+        gain_db, suspect, repair = max(gains, key=lambda each: each[0], default=(0.0, None, None))
+        if suspect is None or repair is None or not is_grave(gain_db, self.base):
+            return None
+        if repair.kind not in ANEW:
+            return Lead(suspect, repair, repair)
+        change = requantize_weights(facts)
+        return Lead(suspect, repair, replace(repair, key=f"{repair.kind}:{digest([change])}", change=change))
+
+    def last_gain(self, repair: Repair, every: Sequence[Repair], lead: "Lead | None") -> Prediction | None:
+        """What a repair recovers where what hides it is repaired already; None where that alone heals.
+
+        Of the little noise that is left then, any repair would seem to recover much.
+        """
+        before, joint = _around(repair, every, lead)
+        if not before:
             return self.predict(repair.key)
-        before = join_repairs(others)[0]
-        left = self.predict(before)
+        left = self.predict(join_repairs(before)[0])
         if left is not None and left.heals(self.base):
             return None
-        return self.predict(join_repairs(every)[0], before=before)
+        return self.predict(join_repairs(joint)[0], before=join_repairs(before)[0])
 
     @property
     def gain_of_whole_db(self) -> float | None:
@@ -143,21 +172,19 @@ class Simulated:
 
     # Runs
 
-    def run_repairs(self, suspects: Sequence[Suspect], halves: Iterable[Repair], run: Run) -> "Simulated":
-        """Run halves and every remedy alone, then all suspects' repairs together and with one of them left out.
-
-        A fault that spoils everything hides others: what a repair adds to all the other repairs shows them.
-        """
+    def run_repairs(
+        self, suspects: Sequence[Suspect], halves: Iterable[Repair], facts: CaseFacts, run: Run
+    ) -> "Simulated":
+        """Run halves, every remedy alone, and every suspect's repair where what hides it is repaired already."""
         wanted = [repair for suspect in suspects[:MAX_SUSPECTS] for repair in suspect.repairs]
         known = self.with_runs(((half.kind, half.change) for half in halves), run)
         known = known.with_runs(((repair.key, repair.change) for repair in wanted if not repair.spread), run)
         spread = [own for narrow, own in pairwise(wanted) if own.spread and known._may_be_spread(narrow)]
         known = known.with_runs(((repair.key, repair.change) for repair in spread), run)
-        every = known.chosen_repairs(known.settle(suspects))
-        if len(every) > 1:
-            rests = ([other for other in every if other is not repair] for repair in every)
-            known = known.with_runs(map(join_repairs, (every, *rests)), run)
-        return known
+        settled = known.settle(suspects)
+        every, lead = known.chosen_repairs(settled), known.lead(settled, facts)
+        steps = chain.from_iterable(_around(repair, every, lead) for repair in every)
+        return known.with_runs((join_repairs(step) for step in steps if step), run)
 
     def run_pairs(self, suspects: Sequence[Suspect], case: Case, facts: CaseFacts, run: Run) -> "Simulated":
         """Run what heals a whole family of sources, and pairs of repairs, where no single repair suffices.
@@ -166,13 +193,12 @@ class Simulated:
         """
         if self.record is None or not is_faithful(self.record):
             return self
-        settled = self.settle(suspects)
-        singles = _single_repairs(settled)
+        singles = _single_repairs(self.settle(suspects))
         if not self._is_wanting(singles):
             return self
         general = general_repairs(_family_kinds(case), case, facts)
         known = found = self.with_runs(((repair.key, repair.change) for repair in general), run)
-        for pair in known._likely_pairs(settled, singles + general):
+        for pair in known._likely_pairs(singles + general):
             found = found.with_runs([join_repairs(pair)], run)
             both = found.predict(join_repairs(pair)[0])
             if both is not None and both.gain_db >= ENOUGH_DB - PREFERENCE_DB:
@@ -195,7 +221,7 @@ class Simulated:
         singles = _single_repairs(suspects) + general_repairs(ran, case, facts)
         reached = max((known.gain_db for repair in singles if (known := self.predict(repair.key))), default=0.0)
         pairs = []
-        for pair in self._likely_pairs(suspects, singles):
+        for pair in self._likely_pairs(singles):
             together = self.predict(join_repairs(pair)[0])
             if together is None or together.low_db <= 0:
                 continue
@@ -220,20 +246,13 @@ class Simulated:
         known = (self.predict(repair.key) for repair in singles)
         return not any(found and (found.gain_db >= SUFFICIENT_DB or found.heals(self.base)) for found in known)
 
-    def _likely_pairs(self, suspects: Sequence[Suspect], singles: Sequence[Repair]) -> Iterator[tuple[Repair, Repair]]:
-        """The two that all repairs together lack most, and what takes away most, with what takes away most elsewhere.
-
-        Those that keep the bits in force come first.
-        """
+    def _likely_pairs(self, singles: Sequence[Repair]) -> Iterator[tuple[Repair, Repair]]:
+        """What takes away most, with what takes away most elsewhere; those that keep the bits in force come first."""
         if not self._is_wanting(singles):
             return
-        missed = self._missed_most(suspects)
         shares = [(found.share, repair) for repair in singles if (found := self.predict(repair.key)) is not None]
         seen: list[tuple[Repair, Repair]] = []
         for barred in (MORE_BITS, ()):
-            if missed is not None and missed not in seen and not any(repair.kind in barred for repair in missed):
-                seen.append(missed)
-                yield missed
             own = [(share, repair) for share, repair in shares if repair.kind not in barred]
             first = _most_of(own)
             if first is None:
@@ -244,22 +263,16 @@ class Simulated:
                 seen.append((first, second))
                 yield first, second
 
-    def _missed_most(self, suspects: Sequence[Suspect]) -> tuple[Repair, Repair] | None:
-        """Of all suspects' repairs together the two that are missed most, the better one by itself first.
 
-        What others hide shows only there.
-        """
-        every = self.chosen_repairs(suspects)
-        whole = self.predict(join_repairs(every)[0]) if len(every) > 1 else None
-        if whole is None:
-            return None
-        left = [(self.predict(join_repairs([own for own in every if own is not each])[0]), each) for each in every]
-        lost = [(whole.gain_db - rest.gain_db, each) for rest, each in left if rest and each.kind not in AT_MOST]
-        two = [each for _, each in sorted(lost, key=lambda pair: -pair[0])[:2]]
-        if len(two) < 2:
-            return None
-        alone = [found.share if (found := self.predict(each.key)) is not None else 0.0 for each in two]
-        return (two[0], two[1]) if alone[0] >= alone[1] else (two[1], two[0])
+def _around(repair: Repair, every: Sequence[Repair], lead: Lead | None) -> tuple[list[Repair], list[Repair]]:
+    """What is repaired before a repair is seen, and the same with it.
+
+    A fault that makes most of the noise hides the others; where none does, each is hidden by all others together.
+    """
+    if lead is not None:
+        is_lead = repair.key in (lead.repair.key, lead.part.key)
+        return ([], []) if is_lead else ([lead.part], [lead.part, repair])
+    return [other for other in every if other.key != repair.key], [*every]
 
 
 def first_about_best(gains: Sequence[tuple[float, Repair]], last: Collection[str] = BOUNDS) -> Repair | None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 from quantmedic.engine.case.facts import CaseFacts, ReportedFacts, Role, TensorFacts, WeightFacts
+from quantmedic.engine.case.gains import share_of_gain
 from quantmedic.engine.case.proof import REPAIRED_DATA, ProofRecord, Proven, TrialRecord
 from quantmedic.engine.contract.advised_remedies import PairedRemedy, Proof, RemedyPair, TrialRow
 from quantmedic.engine.contract.causes import CauseReport
@@ -153,4 +154,4 @@ def _explained_share(links: Sequence[TrialRecord]) -> float | None:
     """Share of the noise power that is gone after the last link."""
     if not links or links[0].sqnr_before is None or links[-1].sqnr_after is None:
         return None
-    return float(1.0 - 10.0 ** ((links[0].sqnr_before - links[-1].sqnr_after) / 10.0))
+    return share_of_gain(links[-1].sqnr_after - links[0].sqnr_before)

@@ -1,7 +1,7 @@
 """What is found once the repair that recovers most was made: a fault that makes most of the noise hides others."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from operator import itemgetter
 
@@ -10,19 +10,16 @@ from quantmedic.engine.case.records import Case
 from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.diagnosis.competition import cause_report, is_universal
 from quantmedic.engine.diagnosis.harm import as_if_harmed, stands_out, unsimulated_gain_db
-from quantmedic.engine.diagnosis.prediction import ENOUGH_DB
-from quantmedic.engine.diagnosis.remedy_outcomes import is_grave
+from quantmedic.engine.diagnosis.prediction import ENOUGH_DB, is_grave
 from quantmedic.engine.diagnosis.repair import facts_after
-from quantmedic.engine.diagnosis.repair_runs import ANEW, Run, Simulated, join_repairs
+from quantmedic.engine.diagnosis.repair_runs import Lead, Run, Simulated, join_repairs
 from quantmedic.engine.diagnosis.suspects import (
     Repair,
     Repairer,
     Suspect,
-    digest,
     places_of,
     suspects_of,
 )
-from quantmedic.engine.formulas.change import requantize_weights
 from quantmedic.engine.rules.evaluate import evaluate
 from quantmedic.engine.rules.rule import SERIOUS
 
@@ -49,48 +46,30 @@ class SecondLook:
     suspects: Sequence[Suspect]
 
     @property
-    def lead(self) -> tuple[Suspect, Repair] | None:
-        """The suspect whose repair recovers most, and that repair; None where none recovers much.
-
-        What makes the whole network anew would mend hidden ranges, too: only weights and biases are made anew.
-        """
-        known = ((suspect, self.simulated.choose_repair(suspect)) for suspect in self.suspects)
-        tried = [(suspect, repair) for suspect, repair in known if repair is not None]
-        suspect, repair = max(tried, key=lambda each: self._gain_db(each[1]), default=(None, None))
-        if suspect is None or repair is None or not is_grave(self._gain_db(repair), self.simulated.base):
-            return None
-        if repair.kind not in ANEW:
-            return suspect, repair
-        change = requantize_weights(self.facts)
-        return suspect, replace(repair, key=f"{repair.kind}:{digest([change])}", change=change)
-
-    def _gain_db(self, repair: Repair) -> float:
-        found = self.simulated.predict(repair.key)
-        return found.gain_db if found is not None else 0.0
+    def lead(self) -> Lead | None:
+        """The repair that recovers most of the noise."""
+        return self.simulated.lead(self.suspects, self.facts)
 
     def run(self, run: Run) -> Simulated:
-        """The simulated runs, with one more for every cause that may be hidden, and that of the lead."""
-        _, lead = self.lead or (None, None)
-        if lead is None:
+        """The simulated runs, with one more for every cause that may be hidden."""
+        if (lead := self.lead) is None:
             return self.simulated
-        known = replace(self, simulated=self.simulated.with_runs([(lead.key, lead.change)], run))
-        hidden = (own for _, own in known._candidates(lead) if own is not None)
-        return known.simulated.with_runs([join_repairs((lead, own)) for own in islice(hidden, MAX_HIDDEN)], run)
+        hidden = (own for _, own in self._candidates(lead.part) if own is not None)
+        return self.simulated.with_runs([join_repairs((lead.part, own)) for own in islice(hidden, MAX_HIDDEN)], run)
 
     def find(self) -> Iterator[CauseReport]:
         """Causes that recover a good part of the noise that the leading repair leaves."""
-        first, lead = self.lead or (None, None)
-        left = self.simulated.predict(lead.key) if lead is not None else None
-        if first is None or lead is None or left is None:
+        lead, base = self.lead, self.simulated.base
+        left = self.simulated.predict(lead.part.key) if lead is not None else None
+        if lead is None or left is None:
             return
-        base = self.simulated.base
         # Where the output is clean by then, nobody is told of trifles.
         is_worth_a_word = stands_out if left.sqnr_db >= base.threshold("clean_output_sqnr_db") else is_grave
         found = []
-        for suspect, repair in self._candidates(lead):
-            gain_db = self._gain_behind(lead, suspect, repair)
-            if suspect.cause != first.cause and gain_db is not None and is_worth_a_word(gain_db, base):
-                report = self._report(suspect, first.cause, gain_db)
+        for suspect, repair in self._candidates(lead.part):
+            gain_db = self._gain_behind(lead.part, suspect, repair)
+            if suspect.cause != lead.suspect.cause and gain_db is not None and is_worth_a_word(gain_db, base):
+                report = self._report(suspect, lead.suspect.cause, gain_db)
                 found.append((-report.confidence * min(gain_db, ENOUGH_DB), report))
         yield from (report for _, report in sorted(found, key=itemgetter(0))[:MAX_LISTED])
 

@@ -16,6 +16,7 @@ from quantmedic.engine.case.budget_record import (
     SourceRecord,
 )
 from quantmedic.engine.case.facts import LayerFacts, OutcomeFacts, SourceFacts, TensorFacts
+from quantmedic.engine.case.gains import share_of_gain
 from quantmedic.engine.case.model_facts import FamilyFacts
 from quantmedic.engine.case.records import Case, OperatorRecord
 from quantmedic.engine.decibels import sqnr_db
@@ -228,8 +229,7 @@ def misfit_share(case: Case, tensors: Sequence[TensorFacts]) -> float | None:
         if len(known) < len(gaps):
             unknown += made
         else:
-            worse = 1.0 - 10.0 ** (-max(min(known), 0.0) / 10.0)
-            found += made * min(worse, _mended_by_data(piece, noisiest))
+            found += made * min(share_of_gain(max(min(known), 0.0)), _mended_by_data(piece, noisiest))
     return min(found * share, 1.0) if unknown < UNKNOWN else None
 
 

@@ -97,7 +97,7 @@ def simulate_remedies(case: Case, measurement: JudgedMeasurement) -> Case:
             facts = derive_with_budget(facts, case, measurement.base)
         suspects = _suspects(case, facts, measurement.base)
         simulated = Simulated(simulation.record.model_copy(update={"runs": probes}), measurement.base)
-        simulated = simulated.run_repairs(suspects, general_repairs(HALVES, case, facts), run)
+        simulated = simulated.run_repairs(suspects, general_repairs(HALVES, case, facts), facts, run)
         simulated = SecondLook(simulated, case, facts, simulated.settle(suspects)).run(run)
         if facts.model.harmed:
             simulated = simulated.run_pairs(suspects, case, facts, run)

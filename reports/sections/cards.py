@@ -7,7 +7,7 @@ from typing import Annotated, TypeGuard
 
 from quantmedic.engine.case.proof import TrialRecord
 from quantmedic.engine.contract.advised_remedies import Advice, Present, Recovery, Withheld
-from quantmedic.engine.contract.causes import CauseReport, Explained
+from quantmedic.engine.contract.causes import Ahead, CauseReport, Explained, LeadingStep
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.diagnosis.candidates import NOTHING_CHANGED
 from quantmedic.engine.diagnosis.headline import is_number
@@ -82,6 +82,18 @@ HIDDEN_DB = 1.0
 #: Two causes are about the same noise where they share this part of what either names.
 SAME = 0.5
 CAUSES_SHOWN = 3
+#: Why a cause leads; the steps are those of the page "how sure".
+LEADS_BY: Mapping[LeadingStep, str] = {
+    "doubt": "it makes the comparison itself doubtful, which may explain everything else",
+    "severity": "it is graver",
+    "proof": "its change was carried out on the model, and repairs this fault alone",
+    "whole-model": "most layers are degraded, and it concerns the whole model",
+    "suffices": "its change heals within the bits in force; the other's does not, or takes quantizers away",
+    "worth": "its confidence times what it recovers is larger",
+    "origin": "the error originates where it is",
+    "confidence": "its rule is surer",
+    "size": "both recover about the same, and its change is the smaller one",
+}
 
 
 @dataclass(frozen=True)
@@ -96,6 +108,7 @@ class RemedyCard:
     code: Annotated[str, "what to copy in that toolchain; empty where it has nothing"]
     sets: Annotated[Mapping[str, Sequence[str]], "lines of it that set options, by what takes them"]
     ways: Annotated[Tabs | None, "what to copy, by toolchain, that which the report speaks for first"]
+    same_as: Annotated[str, "code of the cause before it that has the same to copy; empty: none"] = ""
 
     @property
     def blocks(self) -> Iterator[Block]:
@@ -104,7 +117,9 @@ class RemedyCard:
         yield Facts([(label, Span(text, "code") if label == "now" else text) for label, text in self.facts.items()])
         if self.no_option:
             yield Paragraph(f"{self.no_option}{'; other toolchains have:' if self.ways else ''}", "muted")
-        if self.ways is not None:
+        if self.same_as:
+            yield Paragraph(["What to copy: as for ", Span(self.same_as, "", f"#cause-{self.same_as}")], "muted")
+        elif self.ways is not None:
             yield self.ways
 
 
@@ -163,11 +178,14 @@ class CauseCard:
 
 def cause_cards(diagnosis: Diagnosis, pages: Iterable[str]) -> tuple[CauseCard, ...]:
     """One card per cause in the order of the diagnosis; ``pages`` names the manual pages at hand."""
-    known = set(pages)
-    return tuple(_cause_card(rank, cause, diagnosis, known) for rank, cause in enumerate(diagnosis.causes, 1))
+    known, said = set(pages), dict[str, str]()
+    return tuple(_cause_card(rank, cause, diagnosis, known, said) for rank, cause in enumerate(diagnosis.causes, 1))
 
 
-def _cause_card(rank: int, cause: CauseReport, diagnosis: Diagnosis, pages: set[str]) -> CauseCard:
+def _cause_card(
+    rank: int, cause: CauseReport, diagnosis: Diagnosis, pages: set[str], said: dict[str, str]
+) -> CauseCard:
+    """A card; ``said`` holds what to copy of the remedies of those before it, with the codes of their causes."""
     code = cause.rules[0] if cause.rules else cause.manual.rpartition("/")[2]
     exempted = exempted_of(cause, diagnosis.check)
     first, _ = _split_evidence(cause)
@@ -188,7 +206,10 @@ def _cause_card(rank: int, cause: CauseReport, diagnosis: Diagnosis, pages: set[
         gains=_cause_gains(cause, diagnosis),
         layers=tuple(name(layer.float_name or layer.quantized_name) for layer in cause.layers),
         found=next((visible(row.value) for row in first if row.comparison == SHOWN and _is_told(row.value)), ""),
-        remedies=tuple(_remedy_card(place, cause, diagnosis, f"tool-{rank}") for place in range(len(cause.remedies))),
+        remedies=tuple(
+            _unless_said(_remedy_card(place, cause, diagnosis, f"tool-{rank}"), visible(code), said)
+            for place in range(len(cause.remedies))
+        ),
         exempted=exempted.text if exempted is not None else "",
         struck=exempted is not None and exempted.whole,
         blocks=(),
@@ -206,6 +227,8 @@ def _card_blocks(card: CauseCard, cause: CauseReport, diagnosis: Diagnosis, has_
     asked = any(is_about_asked(row.fact) for row in first) and bool(asked_lines(diagnosis.layers))
     more = [" ", Span("Layer by layer", "hint", "#asked")] if asked else []
     yield Paragraph([f"{capital(card.message)}{beside}", *more], "message")
+    if card.rank == 1 and cause.ahead is not None:
+        yield Paragraph(_ahead_text(cause.ahead, diagnosis), "muted")
     yield from (Paragraph(text, "muted") for text in connections(cause, diagnosis))
     if card.exempted:
         yield Paragraph(sentence(card.exempted), "exempted")
@@ -230,6 +253,18 @@ def _card_blocks(card: CauseCard, cause: CauseReport, diagnosis: Diagnosis, has_
     if has_page:
         alone = Span("Open it by itself", "hint", f"manual/{card.code}")
         yield Paragraph([Span(f"Manual page {card.code}", "", f"{EMBEDDED}{card.code}"), " ", alone], "links")
+
+
+def _ahead_text(ahead: Ahead, diagnosis: Diagnosis) -> str:
+    """Why the leading cause comes before the next one, with what counts of what both recover."""
+    other = next((each for each in diagnosis.causes if each.cause == ahead.of), None)
+    if other is None:
+        return ""
+    gains = [ahead.gain_db, ahead.other_gain_db]
+    own, theirs = ("not tried" if gain is None else decibels(gain, "+") for gain in gains)
+    is_known = any(gain is not None for gain in gains)
+    figures = f"counted: {own} against {theirs}" if is_known else "neither change was tried"
+    return f"Leads over {_code_of(ahead.of, diagnosis)} {name(other.shown)}: {LEADS_BY[ahead.by]} ({figures})."
 
 
 def _code_of(named: str | None, diagnosis: Diagnosis) -> str:
@@ -349,7 +384,7 @@ def _cause_gains(cause: CauseReport, diagnosis: Diagnosis) -> tuple[Gain, ...]:
         said = f"{'at most ' if most else ''}{decibels(alone, '+')}{TYPICAL if of_median else ''}"
         gains.append(Gain("predicted", said))
         if (last := cause.predicted_last_gain_db) is not None and last > alone + HIDDEN_DB:
-            gains.append(Gain("once the others are repaired", decibels(last, "+")))
+            gains.append(Gain("once what hides it is repaired", decibels(last, "+")))
     return tuple(gains)
 
 
@@ -412,8 +447,16 @@ def _remedy_card(place: int, cause: CauseReport, diagnosis: Diagnosis, key: str)
         no_option=f"{name(toolchain.title)} has no option for it" if lacks and toolchain is not None else "",
         code=leading[1] if leading is not None else "",
         sets=changed_settings(leading[0], advice, cause.rules) if leading is not None else {},
-        ways=Tabs(f"{key}-{place + 1}", list(ways.items())) if ways else None,
+        ways=Tabs(f"{key}-{place + 1}", list(ways.items()), bool(own) and not lacks) if ways else None,
     )
+
+
+def _unless_said(remedy: RemedyCard, code: str, said: dict[str, str]) -> RemedyCard:
+    """The remedy, which names the cause before it that has the same to copy."""
+    if remedy.ways is None:
+        return remedy
+    first = said.setdefault(repr(remedy.ways.ways), code)
+    return remedy if first == code else replace(remedy, same_as=first)
 
 
 def _remedy_facts(advice: Advice, cause: CauseReport, diagnosis: Diagnosis) -> dict[str, str]:

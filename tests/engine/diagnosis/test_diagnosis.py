@@ -296,6 +296,7 @@ def test_what_another_fault_hides_keeps_its_severity(base: RuleBase) -> None:
     ran = Simulated(simulation({}), base).run_repairs(
         suspects,
         [],
+        measured,
         lambda change: RunRecord(noise=(noise.get(tuple(sorted(change.grids)), 1.0) / 8,) * 8),
     )
     found = {cause.cause: cause for cause in foretold(base, measured, simulation=ran.record).causes}

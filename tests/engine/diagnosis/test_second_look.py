@@ -55,6 +55,18 @@ def test_a_hidden_fault_is_listed_behind_the_one_that_hides_it(tmp_path: Path) -
     assert "hidden behind " in render_console(found)
 
 
+def test_one_prescription_heals_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What heals the first fault leaves the second one, which costs more than half of the noise that is left then."""
+    monkeypatch.delenv("QUANTMEDIC_NO_PROVE")
+    found = diagnosed(tmp_path, images(64) * np.float32(0.7), is_coarse=True)
+    assert found.prescription is not None and found.prescription.executed is not None and found.proof is not None
+    best = found.prescription.executed.trial
+    first = next(run.trial for run in found.proof.executions if run.trial.proven)
+    assert len(found.prescription.steps) == 2 and best.proven
+    assert (best.gain_db or 0.0) > (first.gain_db or 0.0) + 3
+    assert OF_DATA & {name for step in found.prescription.steps for name in step.causes}
+
+
 def test_nothing_hides_behind_a_single_fault(tmp_path: Path) -> None:
     found = diagnosed(tmp_path, images(128), is_coarse=True)
     assert found.causes[0].behind is None and not [cause.cause for cause in found.causes if cause.behind is not None]
