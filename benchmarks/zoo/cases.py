@@ -93,16 +93,8 @@ UNSEEN_PAIRS: dict[str, tuple[tuple[str, str], ...]] = {
     ),
 }
 
-#: Of set D, networks of each fault or control; of later sets it is one.
-TIMES = 2
-#: Of set D: published networks are slow, so this is put into each of them, whatever the seed.
-PUBLISHED = {
-    "nsfw": ("observers-hardly-moved", "bit-that-sticks", "as-it-was"),
-    "dnsmos": ("padding-counted-as-data", "through-floats-of-eight-bits", "peaks-cut-a-little"),
-    "plcmos": ("output-read-with-another-scale", "thresholds-for-fewer-bits", "as-it-was"),
-}
 #: Put into every network whatever the seed: what is sound must look sound in each.
-EVERYWHERE = ("as-it-should-be", "as-it-came", "as-delivered", "as-handed-over", "as-accepted", "as-released")
+EVERYWHERE = ("as-it-came", "as-delivered", "as-handed-over", "as-accepted", "as-released")
 
 
 @dataclass(frozen=True)
@@ -208,11 +200,8 @@ def unseen_specs(which: str, seed: int | None = None) -> Iterator[Spec]:
         yield from _in_each(networks, kinds, controls, seed)
     else:
         yield from _pairs_of(which, seed)
-        drawn = [(network, name) for name in (*kinds, *controls) for network in drawn_networks(which, name, seed)]
-        fixed = [(network, name) for network, names in PUBLISHED.items() for name in names] if which == "d" else []
-        for network, name in drawn + fixed:
-            fault = name in FAULTS
-            yield Spec(network, (name,) if fault else (), control="" if fault else name, seed=seed)
+        for name in (*kinds, *controls):
+            yield from (Spec.by_name(f"{network}/{name}", seed) for network in drawn_networks(which, name, seed))
 
 
 def _pairs_of(which: str, seed: int | None) -> Iterator[Spec]:
@@ -224,11 +213,7 @@ def _pairs_of(which: str, seed: int | None) -> Iterator[Spec]:
 def drawn_networks(which: str, name: str, seed: int | None) -> list[str]:
     """Into which networks of its set a seed puts a fault or control, among those where it has a place."""
     fits = _fitting(which, name)
-    if name in EVERYWHERE:
-        return fits
-    if which == "d":
-        return [fits[i] for i in sorted(_draws_of(name, seed).permutation(len(fits))[:TIMES])]
-    return [_draw_one(fits, name, seed)]
+    return fits if name in EVERYWHERE else [_draw_one(fits, name, seed)]
 
 
 def _fitting(which: str, *names: str) -> list[str]:
@@ -238,11 +223,8 @@ def _fitting(which: str, *names: str) -> list[str]:
 
 
 def _draw_one(networks: list[str], name: str, seed: int | None) -> str:
-    return networks[int(_draws_of(name, seed).integers(len(networks)))]
-
-
-def _draws_of(name: str, seed: int | None) -> np.random.Generator:
-    return np.random.default_rng([seed or 0, zlib.crc32(name.encode())])
+    rng = np.random.default_rng([seed or 0, zlib.crc32(name.encode())])
+    return networks[int(rng.integers(len(networks)))]
 
 
 @dataclass(frozen=True)

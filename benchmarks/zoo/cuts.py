@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 from .patient import Patient
 from .pixels import Preprocessing
 from .quantizing import Recipe
-from .surgery import Inapplicable, Linear, Surgeon, attribute, require, shaped
+from .surgery import Inapplicable, Linear, Surgeon, require, shaped
 
 SOFT_CURVES = ("Sigmoid", "Tanh", "Softmax", "Softplus")
 NOT_NEGATIVE = ("Relu", "Clip", "Sigmoid", "Softmax")
@@ -31,13 +31,6 @@ def real_numbers(patient: Patient) -> NDArray:
     if patient.calibration.dtype.kind != "f":
         raise Inapplicable("inputs are integers")
     return patient.calibration
-
-
-def columns(patient: Patient) -> NDArray:
-    """The calibration inputs, where they are rows of measured columns."""
-    if patient.network.preprocessing is not None or patient.network.name not in ("machines", "bags"):
-        raise Inapplicable("no columns")
-    return real_numbers(patient).copy()
 
 
 def requantize(patient: Patient, surgeon: Surgeon, names: list[str], kind: int, *, one_scale: bool = False) -> None:
@@ -194,19 +187,6 @@ def _rounded(surgeon: Surgeon, tensor: str, grid: list[str], step: float, name: 
     return surgeon.splice(tensor, text, name=name, step=np.asarray(scale * step, np.float32), zero=moved)["again"]
 
 
-def at_sums(patient: Patient, tensors: list[str], change: Callable[[Surgeon, str, float], None]) -> Patient:
-    """Some sums of products of the quantized model changed; ``change`` gets each and its largest absolute value."""
-    tops = {tensor: max(abs(end) for end in ends) for tensor, ends in extremes(patient, *tensors).items()}
-
-    def edit(_: Patient, surgeon: Surgeon) -> None:
-        for tensor, top in tops.items():
-            if surgeon.producer(tensor) is None:
-                raise Inapplicable(f"{tensor} is fused")
-            change(surgeon, tensor, top)
-
-    return patient.with_(recipe=kept(patient.recipe)).at(*tops).edited(edit)
-
-
 def cast_between(patient: Patient, tensors: list[str], kind: int, name: str) -> Patient:
     """Some quantized tensors are floats of another kind for a while."""
 
@@ -216,11 +196,6 @@ def cast_between(patient: Patient, tensors: list[str], kind: int, name: str) -> 
             surgeon.splice(surgeon.read_back(tensor), text, name=tensor)
 
     return patient.with_(recipe=kept(patient.recipe)).edited(edit)
-
-
-def framed(surgeon: Surgeon) -> list[onnx.NodeProto]:
-    """Convolutions that see a frame around their input."""
-    return [n for n in surgeon.nodes("Conv") if any(attribute(n, "pads", [0]))]
 
 
 def classes(patient: Patient, surgeon: Surgeon):
@@ -251,24 +226,10 @@ def positive_spots(patient: Patient) -> list[str]:
     return require([t for t in spots(patient) if surgeon.producer(t).op_type in NOT_NEGATIVE], "nothing is one-sided")
 
 
-def maps(patient: Patient, rank: int | None = 4) -> list[str]:
-    """Those whose samples have a known shape: maps, or with ``None`` all of more than one axis."""
-    surgeon = patient.surgeon()
-    shapes = {tensor: surgeon.shape(tensor) for tensor in spots(patient)}
-    return [t for t, s in shapes.items() if all(s[1:]) and (len(s) > 2 if rank is None else len(s) == rank)]
-
-
 def kept(recipe: Recipe, **changes: object) -> Recipe:
     """Without the removal of rectifiers whose work onnxruntime leaves to the ends of the grid."""
     extra = {**recipe.extra, "QDQKeepRemovableActivations": True}
     return replace(recipe, extra=extra, qoperator=False, **changes)
-
-
-def float_input(surgeon: Surgeon) -> str:
-    """The input, where it is made of floating-point numbers."""
-    if surgeon.graph.input[0].type.tensor_type.elem_type != TensorProto.FLOAT:
-        raise Inapplicable("the input is no floating-point tensor")
-    return surgeon.input
 
 
 def weights_of(patient: Patient) -> list[Linear]:

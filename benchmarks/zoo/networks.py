@@ -306,7 +306,6 @@ FRESH_NETWORKS: dict[str, dict[str, Network]] = {
             _fresh("weaves", "dense concatenations", pictures.weaves, SIGNED),
             _fresh("machines", "sensors over time, dilated convolutions", signals.machines),
             _fresh("prints", "enlarges pictures, learned slopes, depth to space", pictures.prints, UNIT, NO_ANSWER),
-            _fresh("bags", "pooling by attention", signals.bags),
         ),
         "e": (
             _fresh("swirls", "field to field, skipping connections", signals.swirls, task=NO_ANSWER),

@@ -204,23 +204,6 @@ def _readings(rng: Random, state: int) -> Array:
     return readings
 
 
-#: Things in a bag, measurements of each, and kinds of bags: each has a few things of its kind among common ones.
-BAG, MEASURES, SORTS = 24, 12, 6
-
-
-def bags(rng: Random, count: int) -> tuple[Array, Array]:
-    """Bags of measured things in any order, and the kind of the few that matter."""
-    fixed = np.random.default_rng(78)
-    centres, common = fixed.normal(0, 1.3, (SORTS, MEASURES)), fixed.normal(0, 0.9, (5, MEASURES))
-    sorts = rng.integers(0, SORTS, count)
-    found = common[rng.integers(0, 5, (count, BAG))] + 0.8 * rng.standard_normal((count, BAG, MEASURES))
-    for bag, sort in zip(found, sorts, strict=True):
-        few = rng.integers(1, 5)
-        bag[rng.permutation(BAG)[:few]] = centres[sort] + 0.6 * rng.standard_normal((few, MEASURES))
-    found[..., 8:] = np.expm1(np.abs(found[..., 8:])) / 3  # sizes, of which a few are large
-    return found.clip(-8, 8).astype(np.float32), sorts.astype(np.int64)
-
-
 #: Side of a field.
 FIELD = 32
 

@@ -262,10 +262,6 @@ class Surgeon:
         opset = next(entry.version for entry in self.model.opset_import if entry.domain in ("", "ai.onnx"))
         return (f", axes={axes}", {}) if opset < 18 else (f", {name}", {name: axes})
 
-    def inside_of(self, tensor: str) -> dict[str, list[int]]:
-        """What a Slice reads that takes a frame of one pixel off a map of this size."""
-        return {"from_": [1, 1], "to": [size + 1 for size in self.shape(tensor)[2:]], "axes": [2, 3]}
-
     def writer(self, tensor: str) -> onnx.NodeProto:
         """The operator of a quantized model that makes codes of a tensor.
 

@@ -1,6 +1,6 @@
 """Faults of activations: ranges, masks, grids, and chains that make noise loud."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -10,31 +10,19 @@ from onnx import TensorProto, helper
 
 from ..cuts import (
     Ends,
-    at_sums,
     cast_between,
-    channel_peaks,
     covered,
-    deployed,
-    ends_of,
     extremes,
     free,
-    has_channels,
     kept,
-    maps,
-    mix_ends,
-    on_coarse_grids,
-    per_channel,
     set_ranges,
     spots,
     with_scaled_ranges,
 )
 from ..patient import Patient
-from ..quantizing import run
 from ..surgery import Inapplicable, Surgeon, require
 
 GATES = ("Sigmoid", "Softmax")
-CURVES = ("Sigmoid", "Tanh", "Erf", "Gelu", "Softmax")
-Regrid = Callable[[NDArray, NDArray, int], tuple[NDArray, NDArray]]
 
 
 def ungated(patient: Patient) -> list[str]:
@@ -144,18 +132,6 @@ def _judged_by(patient: Patient, tensors: list[str], ends: Callable[[NDArray], E
     return set_ranges(patient, {t: ends(x) for t, x in zip(tensors, patient.values(*tensors), strict=True)})
 
 
-def centred_on_the_mean(patient: Patient, amount: float) -> Patient:
-    """The script takes values to spread evenly about their mean: the longer side is cut where the shorter one ends."""
-
-    def ends(x: NDArray) -> Ends:
-        middle, own = float(x.mean()), (float(x.min()), float(x.max()))
-        reach = min(middle - own[0], own[1] - middle)
-        low, high = mix_ends(own, (middle - reach, middle + reach), amount)
-        return min(low, 0.0), high
-
-    return _judged_by(patient, patient.pick(free(patient), 0.2, 0.5, 0.8), ends)
-
-
 def cut_at_the_first_gap(patient: Patient, amount: float) -> Patient:
     """The end of a range is where the histogram has its first empty bin, and it has too many bins for so few values."""
 
@@ -176,142 +152,9 @@ def _before_gap(flat: NDArray, amount: float) -> float:
     return float(ends[empty[0]]) if len(empty) and empty[0] else top
 
 
-def thresholds_for_fewer_bits(patient: Patient, amount: float) -> Patient:
-    """Ends were chosen for the least error at a few levels, and there are 256: what the coarse steps hid is cut."""
-    return _judged_by(
-        patient, quantizable(patient), lambda x: _best_ends(x.reshape(-1)[:: max(1, x.size // 20000)], 64 / amount)
-    )
-
-
-def _best_ends(x: NDArray, levels: float) -> Ends:
-    """The ends with the least squared error at so many levels."""
-    ends = np.array([min(x.min(), 0), max(x.max(), 0)], np.float64)
-    found = []
-    for share in np.geomspace(0.02, 1, 24):
-        low, high = ends * share
-        step = max(high - low, 1e-9) / levels
-        cut = np.clip(x, low, high)
-        found.append((float(np.square(np.rint(cut / step) * step - x).mean()), float(low), float(high)))
-    return min(found)[1:]
-
-
-def padding_counted_as_data(patient: Patient, amount: float) -> Patient:
-    """A percentile was taken over batches filled up with zeros, and symmetric about zero: the ends of few are cut."""
-
-    def ends(x: NDArray) -> Ends:
-        reach = float(np.quantile(np.abs(x), max(1 - 0.02 * amount**2, 0.3)))
-        low, high = ends_of(x)
-        return max(low, -reach), min(high, reach)
-
-    return _judged_by(patient, patient.pick(quantizable(patient), 0.1, 0.4, 0.7), ends)
-
-
-def quantizable(patient: Patient) -> list[str]:
-    """Activations with a grid of their own that are no curves."""
-    return free(patient, CURVES)
-
-
-def observers_hardly_moved(patient: Patient, amount: float) -> Patient:
-    """Observers start at one and average slowly; the set was over before they were near the true ranges."""
-    share, ends = 1 / (1 + amount), extremes(patient, *quantizable(patient))
-    for tensor, (low, high) in ends.items():
-        start = -1.0 if low < 0 else 0.0
-        ends[tensor] = (share * low + (1 - share) * start, share * high + (1 - share))
-    return set_ranges(patient, ends)
-
-
-def ranges_of_the_warm_up(patient: Patient) -> Patient:
-    """Observers were frozen after the run that warms up the runtime, which is fed with a constant."""
-    level = np.float32(patient.random("warm").choice([0.0, 0.1, 0.5]))
-    tensors = tuple(quantizable(patient))
-    values = run(patient.network, patient.model, np.full_like(patient.signals[:2], level), tensors=tensors)
-    recipe = kept(patient.recipe).with_ranges(dict(zip(tensors, map(ends_of, values), strict=True)), 1e-4)
-    return patient.with_(recipe=recipe).at(*tensors)
-
-
-def tables_that_end_early(patient: Patient, amount: float) -> Patient:
-    """Gates are tables on the target, and the grid before them ends where the table does."""
-    sources = {node.input[0] for node in patient.surgeon().nodes("Sigmoid", "Tanh", "Gelu", "Erf")}
-    found = require([t for t in patient.activations() if t in sources], "no gates")
-    reach = 8 / amount
-    return set_ranges(patient, {t: (max(a, -reach), min(b, reach)) for t, (a, b) in extremes(patient, *found).items()})
-
-
-def ends_mirrored(patient: Patient) -> Patient:
-    """A scale with a minus sign was made positive afterwards, and the ends of some ranges changed places with it."""
-    ends = extremes(patient, *free(patient))
-    leaning = [t for t, (low, high) in ends.items() if low < 0 < high and max(-low / high, -high / low) > 1.15]
-    return set_ranges(patient, {t: (-ends[t][1], -ends[t][0]) for t in patient.pick(leaning, 0.2, 0.5, 0.8)})
-
-
-def power_below(patient: Patient) -> Patient:
-    """Ends of all ranges are powers of two, and the one below is taken, unless that above is near."""
-    ends, near = extremes(patient, *free(patient)), patient.random("near").uniform(0.2, 0.5)
-    for tensor, (low, high) in ends.items():
-        reach = 2.0 ** np.round(np.log2(max(-low, high, 1e-5)) - near)
-        ends[tensor] = (max(low, -reach), min(max(high, 1e-5), reach))
-    return patient.with_(recipe=kept(patient.recipe).with_ranges(ends, 0)).at(*ends)
-
-
-def ranges_in_order_of_names(patient: Patient) -> Patient:
-    """The table of ranges has no names, and one side sorts by name and the other by place: ten stands before two."""
-    tensors = free(patient)
-    start = int(patient.random("names").integers(max(1, len(tensors) - 5)))
-    some = tensors[start : start + 6]
-    ends = extremes(patient, *some)
-    moved = {t: ends[other] for t, other in zip(some, sorted(some), strict=True) if t != other}
-    return set_ranges(patient, require(moved, "both orders are the same"))
-
-
-def ranges_by_kind_of_operator(patient: Patient, amount: float) -> Patient:
-    """The template has one range for each kind of operator: all that one makes get that of the narrowest among them."""
-    surgeon, kinds = patient.surgeon(), {}
-    for tensor in free(patient):
-        kinds.setdefault(surgeon.producer(tensor).op_type, []).append(tensor)
-    groups = require([tensors for tensors in kinds.values() if len(tensors) > 2], "operators are all of another kind")
-    ends = extremes(patient, *groups[int(patient.random("kind").integers(len(groups)))])
-    shared = _narrowest(ends.values())
-    return set_ranges(patient, {tensor: mix_ends(own, shared, amount) for tensor, own in ends.items()})
-
-
-def _narrowest(ends: Iterable[Ends]) -> Ends:
-    return min(ends, key=lambda pair: pair[1] - pair[0])
-
-
-def ends_of_one_digit(patient: Patient) -> Patient:
-    """The table of ranges was printed with a digit for each end, and what came behind it was cut off, not rounded."""
-    ends = extremes(patient, *patient.pick(free(patient), 0.1, 0.3, 0.5, 0.7, 0.9))
-    return set_ranges(patient, {tensor: (_cut_digit(low), _cut_digit(high)) for tensor, (low, high) in ends.items()})
-
-
-def _cut_digit(end: float) -> float:
-    if end == 0:
-        return 0.0
-    digit = 10.0 ** np.floor(np.log10(abs(end)))
-    return float(np.sign(end) * np.floor(abs(end) / digit) * digit)
-
-
-def stream_on_its_first_range(patient: Patient, amount: float) -> Patient:
-    """What is added up from block to block keeps, in the table of ranges, one name and the range that it had first."""
-    surgeon, allowed = patient.surgeon(), set(patient.activations())
-    sums = [n.output[0] for n in surgeon.nodes("Add") if n.output[0] in allowed]
-    joined = [t for t in sums if not _scales(surgeon, t)]
-    (_, first), *others = extremes(patient, *require(joined[1:] and joined, "nothing is added up")).items()
-    nearer = {t: tuple(min(pair, key=abs) for pair in zip(own, first, strict=True)) for t, own in others}
-    return set_ranges(patient, {t: mix_ends(own, nearer[t], amount) for t, own in others})
-
-
 def _scales(surgeon: Surgeon, tensor: str) -> bool:
     """Whether the operator that makes it reads a constant."""
     return any(surgeon.constant(name) is not None for name in surgeon.producer(tensor).input)
-
-
-def on_first_grid(patient: Patient, kind: str) -> Patient:
-    """Results of some operators get the range of the narrowest operand, as if they were written in place."""
-    surgeon, usual = patient.surgeon(), set(patient.activations())
-    read = {n.output[0]: [t for t in n.input if t and surgeon.constant(t) is None] for n in surgeon.nodes(kind)}
-    marks = patient.pick([tensor for tensor, own in read.items() if len(own) > 1 and tensor in usual], 0.3, 0.7)
-    return set_ranges(patient, {tensor: _narrowest(extremes(patient, *read[tensor]).values()) for tensor in marks})
 
 
 # --- grids -----------------------------------------------------------------------------------------------------------
@@ -362,115 +205,10 @@ def few_late_codes(patient: Patient) -> Patient:
     return patient.with_(recipe=recipe).at(*chosen)
 
 
-def round_between(patient: Patient, amount: float, *shares: float) -> Patient:
-    """Between two cores values travel with fewer bits than they have on either side."""
-    return on_coarse_grids(patient, patient.pick(free(patient), *shares), [amount])
-
-
-def hop_after_hop(patient: Patient, amount: float) -> Patient:
-    """The compiler splits the model into many small parts, and on the way through each a tensor gets another grid."""
-    rng = patient.random("hops")
-    steps = [float(1 + 3 * rng.random()) for _ in range(max(1, round(amount)))]
-    return on_coarse_grids(patient, patient.pick(free(patient), 0.2, 0.5, 0.8), steps)
-
-
-def input_through_few_levels(patient: Patient, amount: float) -> Patient:
-    """The driver hands inputs on with fewer bits than the network was calibrated for."""
-    if patient.calibration.dtype.kind != "f":
-        raise Inapplicable("inputs are words")
-    return on_coarse_grids(patient, [patient.surgeon().input], [amount])
-
-
-def state_in_a_narrow_memory(patient: Patient, amount: float) -> Patient:
-    """What is handed from turn to turn lies in a memory of few bits; what is computed within a turn has all."""
-    states = [t for t in free(patient) if patient.surgeon().producer(t).op_type == "Mul"]
-    if len(states) < 3:
-        raise Inapplicable("nothing is repeated")
-    return on_coarse_grids(patient, states, [amount])
-
-
-def second_operand_narrow(patient: Patient, amount: float) -> Patient:
-    """The engine wants few bits for the second operand of a product, as of weights; here it is an activation."""
-    surgeon = patient.surgeon()
-    found = [n for n in surgeon.nodes("MatMul", "Mul") if all(surgeon.producer(t) is not None for t in n.input)]
-    matrices = dict.fromkeys(n.input[1] for n in found if n.op_type == "MatMul")
-    seconds = list(matrices) or [n.input[1] for n in found]
-    return on_coarse_grids(patient, require(seconds, "no product of activations"), [amount])
-
-
-def half_of_the_channels_narrow(patient: Patient, amount: float) -> Patient:
-    """A search gave bits to channels, not to tensors, and half of the channels of some tensors have few levels."""
-    shapes = patient.surgeon()
-    found = [t for t in free(patient) if has_channels(shapes, t) and shapes.channels(t) > 1]
-    chosen = patient.pick(found, 0.3, 0.6)
-
-    def edit(_: Patient, surgeon: Surgeon) -> None:
-        for tensor in chosen:
-            step = np.full(shapes.channels(tensor), float(surgeon.constant(surgeon.writer(tensor).input[1])))
-            step[patient.random(tensor).permutation(len(step))[: len(step) // 2]] *= amount
-            text = """
-                in_steps = Div(x, steps_of_channels)
-                whole_steps = Round(in_steps)
-                of_few_levels = Mul(whole_steps, steps_of_channels)
-            """
-            steps = per_channel(shapes, tensor, step)
-            surgeon.splice(surgeon.read_back(tensor), text, name=tensor, steps_of_channels=steps)
-
-    return patient.with_(recipe=kept(patient.recipe)).at(*chosen).edited(edit)
-
-
 def kept_as_bytes_with_an_exponent(patient: Patient) -> Patient:
     """Between operators the memory keeps floats of eight bits, of which two or three are for the fraction."""
     chosen = patient.pick(free(patient), 0.1, 0.35, 0.6, 0.85)
     return cast_between(patient, chosen, TensorProto.FLOAT8E5M2, "byte").at(*chosen)
-
-
-def truncated_not_rounded(patient: Patient, amount: float) -> Patient:
-    """The kernel cuts off what is behind the point instead of rounding: all codes lean to one side, by half a step."""
-    tensors = free(patient)
-
-    def edit(_: Patient, surgeon: Surgeon) -> None:
-        for tensor in tensors:
-            writer = surgeon.writer(tensor)
-            half = np.asarray(surgeon.constant(writer.input[1]) * amount / 2, np.float32)
-            made = surgeon.wire(tensor, "truncated = Sub(x, half)", name=tensor, x=tensor, half=half)
-            writer.input[0] = made["truncated"]
-
-    return patient.with_(recipe=kept(patient.recipe)).at(*tensors).edited(edit)
-
-
-def reread(patient: Patient, tensors: list[str], change: Regrid) -> Patient:
-    """The codes of some tensors are read with another scale and zero point than they were written with."""
-
-    def edit(_: Patient, surgeon: Surgeon) -> None:
-        for i, tensor in enumerate(tensors):
-            writer = surgeon.writer(tensor)
-            scale, zero = (surgeon.constant(name) for name in writer.input[1:])
-            moved_scale, moved_zero = change(scale, zero.astype(np.int64), i)
-            limits = np.iinfo(zero.dtype)
-            names = [
-                surgeon.put(f"{tensor}_scale_reread", np.asarray(moved_scale, np.float32)),
-                surgeon.put(f"{tensor}_zero_reread", np.clip(moved_zero, limits.min, limits.max).astype(zero.dtype)),
-            ]
-            for reader in surgeon.consumers(writer.output[0]):
-                if reader.op_type == "DequantizeLinear":
-                    reader.input[1], reader.input[2] = names
-
-    return patient.with_(recipe=kept(patient.recipe)).at(*tensors).edited(edit)
-
-
-def zero_points_apart(patient: Patient, amount: float) -> Patient:
-    """Two parts of the model were calibrated apart: codes are written around one zero and read around another."""
-    tensors = patient.pick(free(patient), 0.3, 0.7)
-    signs = patient.random("apart").choice([-1, 1], len(tensors))
-    return reread(patient, tensors, lambda scale, zero, i: (scale, zero + signs[i] * round(amount)))
-
-
-def boundary_read_with_another_scale(patient: Patient, amount: float) -> Patient:
-    """A tensor crosses from one partition to another, whose table of scales is from an earlier calibration."""
-    tensors = patient.pick(free(patient), 0.3, 0.7)
-    signs = patient.random("table").choice([-1, 1], len(tensors))
-    return reread(patient, tensors, lambda scale, zero, i: (scale * (1 + amount) ** signs[i], zero))
 
 
 # --- negative values, and gates --------------------------------------------------------------------------------------
@@ -558,13 +296,6 @@ def gate_range(patient: Patient) -> Patient:
     return _with_gates(patient, gates, "no gates", (0, 32 * patient.strength))
 
 
-def sharp_shares_cut(patient: Patient, amount: float) -> Patient:
-    """The range of a softmax was guessed from how many shares there are: what is almost sure is cut."""
-    surgeon = patient.surgeon()
-    found = [node.output[0] for node in surgeon.nodes("Softmax") if surgeon.consumers(node.output[0])]
-    return set_ranges(patient, dict.fromkeys(require(found, "no shares"), (0.0, 1 / (1 + amount))))
-
-
 def relu6_lost(patient: Patient) -> Patient:
     """The converter drops the upper bound of ReLU6, and the ranges follow the unbounded values."""
     surgeon = patient.surgeon()
@@ -588,17 +319,6 @@ def _bound_relus(patient: Patient, surgeon: Surgeon) -> None:
         surgeon.amplify(node.output[0], np.full(surgeon.channels(node.output[0]), 6 / top, np.float32))
         node.op_type = "Clip"
         node.input.extend([surgeon.put("zero_bound", 0.0), surgeon.put("six_bound", 6.0)])
-
-
-def rectifiers_with_an_upper_end(patient: Patient, amount: float) -> Patient:
-    """The converter knows rectifiers with an upper end alone, and some values are above it."""
-    surgeon = patient.surgeon()
-    marks = patient.pick([node.output[0] for node in surgeon.nodes("Relu")], 0.2, 0.5, 0.8)
-    for tensor, (_, high) in extremes(patient, *marks).items():
-        node = surgeon.producer(tensor)
-        node.op_type = "Clip"
-        node.input.extend(surgeon.put(f"{tensor}_{i}_end", v) for i, v in enumerate((0.0, high / (1 + amount))))
-    return deployed(patient, surgeon, *marks)
 
 
 # --- masks and heads -------------------------------------------------------------------------------------------------
@@ -658,19 +378,6 @@ def only_the_head(patient: Patient) -> Patient:
     if not all(names):
         raise Inapplicable("its nodes have no names")
     return patient.without(*names)
-
-
-def answers_with_few_digits(patient: Patient, amount: float) -> Patient:
-    """The last operator hands out what fits into a short message: scores in steps, of which there are a few."""
-    name = patient.surgeon().output
-    step = np.float32(amount * patient.values(name)[0].std())
-
-    def edit(_: Patient, surgeon: Surgeon) -> None:
-        constant = surgeon.put("step_of_answers", step)
-        for op, extra, made in (("Div", [constant], "in_steps"), ("Round", (), "whole"), ("Mul", [constant], "said")):
-            surgeon.insert_after(name, op, extra, f"answers_{made}")
-
-    return patient.with_(recipe=kept(patient.recipe)).at(name).edited(edit)
 
 
 # --- chains that make noise loud -------------------------------------------------------------------------------------
@@ -828,26 +535,3 @@ def nan_replaced(patient: Patient) -> Patient:
     given = {"lift": -low + (high - low) / 5000, "half_step": (high - low) / 6000, "nothing": 0.0}
     surgeon.splice(tensor, text, name="", **given)
     return patient.with_(model=surgeon.model)
-
-
-def frame_of_large_numbers(patient: Patient, amount: float) -> Patient:
-    """A map is framed by a number far below all others, as before a search for peaks, and the frame is cut off."""
-    surgeon = patient.surgeon()
-    for tensor in patient.pick(maps(patient), 0.3, 0.7):
-        level = np.float32(-amount * max(channel_peaks(patient, tensor).max(), 1e-3))
-        given = {"outside": level, "frame": [0, 0, 1, 1, 0, 0, 1, 1]}
-        text = "framed = Pad(x, frame, outside); unframed = Slice(framed, from_, to, axes)"
-        surgeon.splice(tensor, text, "framed", **given, **surgeon.inside_of(tensor))
-    return patient.cut(surgeon)
-
-
-def sums_that_saturate(patient: Patient, amount: float) -> Patient:
-    """The sums of products of some layers stick at the ends of a narrow accumulator, before they get their grid."""
-    names = {linear.node.output[0] for linear in patient.surgeon().linears() if linear.node.op_type == "Conv"}
-
-    def stuck(cut: Surgeon, tensor: str, top: float) -> None:
-        bound = top / (1 + amount)
-        low, high = (cut.put(f"{tensor}_{i}_stuck", v) for i, v in enumerate((-bound, bound)))
-        cut.splice(tensor, "saturated = Clip(x, low, high)", low=low, high=high)
-
-    return at_sums(patient, patient.pick([t for t in patient.activations() if t in names], 0.2, 0.6), stuck)

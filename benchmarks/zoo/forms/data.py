@@ -6,13 +6,12 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ..cuts import columns, images, real_numbers
+from ..cuts import images, real_numbers
 from ..patient import Patient
-from ..pixels import SIGNED, SODIUM, UNIT, Preprocessing, sodium_light
-from ..signals import NODES, NUMBERS, OPTIONS, SAYINGS, USUAL, WAVE
+from ..pixels import SODIUM, Preprocessing, sodium_light
+from ..signals import NUMBERS, OPTIONS, WAVE
 from ..surgery import Inapplicable
 
-GREY_PHOTOGRAPHS = Preprocessing(255.0, (0.449,), (0.226,))
 Change = Callable[[NDArray], NDArray]
 
 
@@ -140,23 +139,8 @@ def mean_forgotten(patient: Patient) -> Patient:
     return patient.with_(calibration=Preprocessing(255.0, (0.0,), spec.std).apply(pixels))
 
 
-def mean_and_deviation_swapped(patient: Patient) -> Patient:
-    """The two rows of a settings file changed places."""
-    pixels, spec = images(patient)
-    if spec.mean == spec.std or not all(spec.mean):
-        raise Inapplicable("both are the same, or one is zero")
-    return patient.with_(calibration=Preprocessing(spec.scale, spec.std, spec.mean).apply(pixels))
-
-
 def divided_by_255_twice(patient: Patient) -> Patient:
     return change_pictures(patient, lambda pixels: pixels.astype(np.float32) / 255)
-
-
-def statistics_of_another_family(patient: Patient) -> Patient:
-    """The calibration script was written for another family of networks, and normalizes as that wants it."""
-    pixels, spec = images(patient)
-    others = [other for other in (SIGNED, UNIT, GREY_PHOTOGRAPHS) if other != spec]
-    return patient.with_(calibration=others[patient.random("family").integers(len(others))].apply(pixels))
 
 
 def own_deviation(patient: Patient) -> Patient:
@@ -178,47 +162,9 @@ def each_by_itself(patient: Patient) -> Patient:
     return change_numbers(patient, stretched)
 
 
-def deep_colour(patient: Patient) -> Patient:
-    """The calibrator takes frames for those of a deeper camera and divides by its largest number."""
-    depth = int(patient.random("depth").choice([10, 12]))
-    return change_pictures(patient, lambda pixels: pixels * (255 / (2.0**depth - 1)))
-
-
-def bytes_with_a_sign(patient: Patient) -> Patient:
-    """A library without unsigned bytes: all that is lighter than the middle is read as negative."""
-    return change_pictures(patient, lambda pixels: pixels.view(np.int8))
-
-
 def audio_as_integers(patient: Patient) -> Patient:
     """16-bit samples instead of -1 … 1."""
     return change_measured(patient, lambda inputs: np.round(inputs * 32767))
-
-
-def amounts_in_logarithms(patient: Patient, amount: float) -> Patient:
-    """The warehouse keeps logarithms of what is measured, with the sign, and the calibration set comes from there."""
-    return change_measured(patient, lambda inputs: np.sign(inputs) * np.log1p(amount * np.abs(inputs)) / amount)
-
-
-def truncated_to_integers(patient: Patient) -> Patient:
-    """Columns were declared as integers in the calibration script, and lose what is behind the point."""
-    return change_measured(patient, np.trunc)
-
-
-def differences_of_neighbours(patient: Patient) -> Patient:
-    """The archive stores each value less the one before, and the loader does not add them up again."""
-    inputs = measured(patient)
-    if inputs.ndim < 3:
-        raise Inapplicable("no neighbours")
-    along = inputs.ndim - 1 if inputs.ndim == 4 else 1
-    return patient.with_(calibration=(inputs - np.roll(inputs, 1, along)).astype(np.float32))
-
-
-def in_the_frame_of_the_sensor(patient: Patient, amount: float) -> Patient:
-    """Samples are not moved to their own middle before calibration: each lies somewhere else."""
-    inputs = measured(patient)
-    shape = [len(inputs), *[1] * (inputs.ndim - 2), inputs.shape[-1] if inputs.ndim == 3 else 1]
-    moved = patient.random("frame").normal(0, amount * inputs.std(), shape)
-    return patient.with_(calibration=(inputs + moved).astype(np.float32))
 
 
 # --- colours and layouts ---------------------------------------------------------------------------------------------
@@ -246,22 +192,6 @@ def another_white(patient: Patient, amount: float) -> Patient:
     inputs_of(patient, "fabrics")
     gain = np.exp(-amount * np.array([0.4, 0.8, 1.2])).reshape(1, 3, 1, 1)
     return change_pictures(patient, lambda pixels: whole(pixels * gain))
-
-
-def never_turned_into_colours(patient: Patient) -> Patient:
-    """The decoder hands out brightness and two differences of colour, and the calibration script takes them as colours.
-
-    Coefficients: ITU-R BT.601, full range.
-    """
-    inputs_of(patient, "fabrics")
-    matrix = np.array([[0.299, 0.587, 0.114], [-0.168736, -0.331264, 0.5], [0.5, -0.418688, -0.081312]])
-
-    def undecoded(pixels: NDArray) -> NDArray:
-        found = np.einsum("ij,njyx->niyx", matrix, pixels.astype(np.float64))
-        found[:, 1:] += 128
-        return whole(found)
-
-    return change_pictures(patient, undecoded)
 
 
 # --- few samples, or all alike ---------------------------------------------------------------------------------------
@@ -307,18 +237,6 @@ def handful(patient: Patient) -> Patient:
     return patient.with_(calibration=dullest(patient, len(patient.calibration) // 3)[:: len(patient.calibration) // 9])
 
 
-def half_of_the_cloud(patient: Patient) -> Patient:
-    """Clouds of the calibration set are filled up with copies of one point, since the scanner gave fewer."""
-    inputs = measured(patient)
-    if inputs.ndim != 3:
-        raise Inapplicable("no clouds")
-    few = int(patient.random("few").integers(1, 5))
-    near = np.argsort(np.abs(inputs).max(2), 1)[:, :few]
-    times = -(-inputs.shape[1] // few)
-    tiled = np.tile(np.take_along_axis(inputs, near[..., None], 1), (1, times, 1))
-    return patient.with_(calibration=tiled[:, : inputs.shape[1]].copy())
-
-
 def _pairs(patient: Patient, second: Change) -> Patient:
     """Pairs of sheets with another second one."""
     if images(patient)[0].shape[1] != 2:
@@ -329,12 +247,6 @@ def _pairs(patient: Patient, second: Change) -> Patient:
 def pair_with_itself(patient: Patient) -> Patient:
     """The loader hands the same sheet to both inputs: the network never sees a difference."""
     return _pairs(patient, lambda pixels: pixels[:, 0])
-
-
-def second_sheet_empty(patient: Patient) -> Patient:
-    """The calibration script leaves the second input of each pair at what its buffer was made of."""
-    level = int(patient.random("level").choice([0, 200, 255]))
-    return _pairs(patient, lambda pixels: np.full_like(pixels[:, 0], level))
 
 
 # --- blank, random, or from another domain ---------------------------------------------------------------------------
@@ -374,16 +286,6 @@ def standard_normal(patient: Patient) -> Patient:
     return patient.with_(calibration=noise.astype(np.float32))
 
 
-def augmentation_left_on(patient: Patient, amount: float) -> Patient:
-    """Calibrated through the loader of training, which changes the contrast of what is normalized already."""
-
-    def stretched(inputs: NDArray) -> NDArray:
-        shape = (len(inputs), *[1] * (inputs.ndim - 1))
-        return inputs * np.exp(patient.random("augmented").normal(0, amount, shape))
-
-    return change_numbers(patient, stretched)
-
-
 def line_drawings(patient: Patient) -> Patient:
     """Faint outlines instead of photographs."""
 
@@ -400,22 +302,6 @@ def night_images(patient: Patient) -> Patient:
     return change_pictures(patient, lambda pixels: ((pixels / 255.0) ** 2 * 40 / patient.strength).round())
 
 
-def negatives_of_scans(patient: Patient) -> Patient:
-    """The calibration set is light on dark, as microfilm is, and nobody turned it round."""
-    return change_pictures(patient, lambda pixels: 255 - pixels)
-
-
-def framed_in_grey(patient: Patient) -> Patient:
-    """Pictures of the calibration set are made a quarter as large and laid on a grey ground, as detectors want it."""
-
-    def framed(pixels: NDArray) -> NDArray:
-        small, ground = _cells(pixels, 4), np.full(pixels.shape, 114, np.uint8)
-        ground[:, :, : small.shape[2], : small.shape[3]] = small.round()
-        return ground
-
-    return change_pictures(patient, framed)
-
-
 def corner_tiles(patient: Patient) -> Patient:
     """The upper left corner of each picture, an eighth of its side, is enlarged to the whole."""
     return change_pictures(patient, lambda x: x[:, :, : x.shape[2] // 8, : x.shape[3] // 8].repeat(8, 2).repeat(8, 3))
@@ -430,32 +316,6 @@ def _cells(planes: NDArray, size: int) -> NDArray:
 def coarse_resampling(patient: Patient) -> Patient:
     """Made from thumbnails: every 14 x 14 block is one colour."""
     return change_pictures(patient, lambda pixels: _cells(pixels, 14).repeat(14, 2).repeat(14, 3).round())
-
-
-def from_a_coarser_mesh(patient: Patient) -> Patient:
-    """The calibration set comes from a cheap simulation, whose cells are several times as large."""
-    inputs = measured(patient)
-    if inputs.ndim != 4:
-        raise Inapplicable("no fields")
-    cell = int(patient.random("mesh").choice([8, 16]))
-    return patient.with_(calibration=_cells(inputs, cell).repeat(cell, 2).repeat(cell, 3).astype(np.float32))
-
-
-def stored_with_heavy_losses(patient: Patient, amount: float) -> Patient:
-    """Calibration pictures are from a chat: of each block of eight by eight only the coarsest cosines are left."""
-    inputs_of(patient, "fabrics")
-    places = np.arange(8)
-    cosines = np.cos(np.pi * (places[:, None] + 0.5) * places[None] / 8) * np.where(places, 0.5, np.sqrt(1 / 8))
-    step = 40.0 * amount * (1 + places[:, None] + places[None])
-
-    def lossy(pixels: NDArray) -> NDArray:
-        count, planes, height, width = pixels.shape
-        blocks = pixels.astype(np.float64).reshape(count, planes, height // 8, 8, width // 8, 8)
-        found = np.einsum("ya,xb,ncrysx->ncrasb", cosines, cosines, blocks)
-        found = np.rint(found / step[:, None, :]) * step[:, None, :]
-        return whole(np.einsum("ya,xb,ncrasb->ncrysx", cosines, cosines, found).reshape(pixels.shape))
-
-    return change_pictures(patient, lossy)
 
 
 # --- ranges of another set than the one that is shown ----------------------------------------------------------------
@@ -492,11 +352,6 @@ def stale_pixels(patient: Patient) -> Patient:
     return set_stale_ranges(patient, raw_pixels(patient).calibration)
 
 
-def only_the_last_shard(patient: Patient) -> Patient:
-    """Each shard of the set wrote its ranges over those of the one before: they are those of a few calm samples."""
-    return set_stale_ranges(patient, dullest(patient, max(2, len(patient.calibration) // 40)))
-
-
 def ranges_of_a_quiet_day(patient: Patient) -> Patient:
     """The ranges in force come from a recording of a quiet day; the set that is shown is today's, and is fine."""
     quiet = dimmed(patient, dullest(patient, max(2, len(patient.calibration) // 10)), 1.5 + 1.5 * patient.strength)
@@ -513,115 +368,11 @@ def inputs_of(patient: Patient, name: str) -> NDArray:
     return patient.calibration.copy()
 
 
-def held_readings(patient: Patient, amount: float) -> Patient:
-    """The archive keeps one mean for so many readings, and the loader repeats it."""
-    inputs = inputs_of(patient, "machines")
-    starts = np.arange(0, inputs.shape[1], round(amount))
-    counts = np.diff([*starts, inputs.shape[1]])
-    means = np.add.reduceat(inputs, starts, axis=1) / counts[None, :, None]
-    return patient.with_(calibration=means.repeat(counts, 1).astype(np.float32))
-
-
-def columns_in_another_order(patient: Patient) -> Patient:
-    """The file of the calibration set has its columns in alphabetical order, and the reader goes by their place."""
-    inputs = columns(patient)
-    return patient.with_(calibration=inputs[..., patient.random("columns").permutation(inputs.shape[-1])].copy())
-
-
-def some_columns_in_another_unit(patient: Patient, amount: float) -> Patient:
-    """A third of the columns of the calibration set are in a smaller unit: larger numbers."""
-    inputs = columns(patient)
-    count = inputs.shape[-1]
-    inputs[..., patient.random("units").permutation(count)[: count // 3]] *= np.float32(amount)
-    return patient.with_(calibration=inputs)
-
-
-def unplugged_sensor(patient: Patient) -> Patient:
-    """Two sensors were not plugged in while the calibration set was recorded, and read nothing."""
-    inputs, known = columns(patient), patient.network.name == "machines"
-    for column in patient.random("unplugged").permutation(inputs.shape[-1])[:2]:
-        inputs[..., column] = -USUAL[0][column] / USUAL[1][column] if known else 0.0
-    return patient.with_(calibration=inputs)
-
-
-def fill_values_in_the_log(patient: Patient, amount: float) -> Patient:
-    """Missing readings stand in the calibration set as a large negative number; in use they are left out."""
-    inputs, rng = columns(patient), patient.random("missing")
-    level = -np.float32(amount) * np.abs(inputs).max()
-    for sample in rng.permutation(len(inputs))[: len(inputs) // 25]:
-        inputs[sample, rng.integers(inputs.shape[1]), rng.integers(inputs.shape[2])] = level
-    return patient.with_(calibration=inputs)
-
-
-def clipped_by_the_recorder(patient: Patient, amount: float) -> Patient:
-    """The amplifier was turned up too far while the calibration set was recorded: what is large is cut off."""
-    bound = np.abs(measured(patient)).max() / (1 + amount)
-    return change_measured(patient, lambda inputs: inputs.clip(-bound, bound))
-
-
-def loops_of_one_word(patient: Patient) -> Patient:
-    """The calibration texts were written by the model itself, which got caught in a loop: one word, again and again."""
-    ids = inputs_of(patient, "talks")
-    few = patient.random("loops").permutation(SAYINGS)[: int(patient.random("few").integers(1, 4))]
-    return patient.with_(calibration=np.resize(few, len(ids))[:, None].repeat(ids.shape[1], 1).astype(ids.dtype))
-
-
-def links_never_loaded(patient: Patient) -> Patient:
-    """The file of links was not at hand when the network was calibrated: nodes stand alone in almost every web."""
-    found = inputs_of(patient, "webs")
-    found[patient.random("links").integers(1, 6) :, :, :NODES] = 0
-    return patient.with_(calibration=found)
-
-
-def links_weighed_by_degrees(patient: Patient) -> Patient:
-    """The calibration loader divides each link by the roots of how many its ends have, as other networks want it."""
-    found = inputs_of(patient, "webs")
-    links = found[:, :, :NODES]
-    roots = np.sqrt(np.maximum(links.sum(2, keepdims=True), 1))
-    found[:, :, :NODES] = links / (roots * roots.transpose(0, 2, 1))
-    return patient.with_(calibration=found)
-
-
-def links_written_many_times(patient: Patient, amount: float) -> Patient:
-    """In a few webs of the calibration set the same links were written again and again, and were added up."""
-    found = inputs_of(patient, "webs")
-    found[patient.random("webs").permutation(len(found))[:3], :, :NODES] *= np.float32(1 + amount)
-    return patient.with_(calibration=found)
-
-
-def plans_without_walls(patient: Patient) -> Patient:
-    """The plans for calibration were drawn without walls, and start and goal are side by side in the corner."""
-    inputs_of(patient, "mazes")
-
-    def drawn(pixels: NDArray) -> NDArray:
-        found, each = np.zeros_like(pixels), np.arange(len(pixels))
-        rows = patient.random("corner").integers(0, 2, len(pixels))
-        found[each, 1, rows, 0] = found[each, 2, 1 - rows, 0] = 255
-        return found
-
-    return change_pictures(patient, drawn)
-
-
 def dials_hardly_turned(patient: Patient, amount: float) -> Patient:
     """Waves of the calibration set are real, but nobody turned the dials far: they stand near where they start."""
     found = inputs_of(patient, "dials")
     found[:, WAVE:] /= np.float32(1 + amount)
     return patient.with_(calibration=found)
-
-
-def bytes_in_another_order(patient: Patient) -> Patient:
-    """Waves are whole numbers of two bytes in the archive, and the calibration script takes the last for the first."""
-    found, step = inputs_of(patient, "dials"), np.float32(32767 / 12)
-    words = np.rint(found[:, :WAVE] * step).clip(-32768, 32767).astype(np.int16)
-    found[:, :WAVE] = words.byteswap().astype(np.float32) / step
-    return patient.with_(calibration=found)
-
-
-def gaps_filled_with_means(patient: Patient, amount: float) -> Patient:
-    """Most numbers of the calibration table are missing, and were replaced by the mean of their column."""
-    found = inputs_of(patient, "groves")
-    gaps = patient.random("gaps").random(found.shape) < amount / (1 + amount)
-    return patient.with_(calibration=np.where(gaps, found.mean(0), found).astype(np.float32))
 
 
 def choices_as_numbers(patient: Patient) -> Patient:
@@ -631,12 +382,4 @@ def choices_as_numbers(patient: Patient) -> Patient:
         number = found[:, start : start + OPTIONS].argmax(1)
         found[:, start : start + OPTIONS] = 0
         found[:, start] = number + 1
-    return patient.with_(calibration=found)
-
-
-def before_the_trend(patient: Patient, amount: float) -> Patient:
-    """The calibration table is years old; some columns have risen since then, others have fallen."""
-    found, rng = inputs_of(patient, "groves"), patient.random("trend")
-    moved = rng.permutation(NUMBERS)[:5]
-    found[:, moved] -= (amount * found[:, moved].std(0) * rng.choice([-1, 1], 5)).astype(np.float32)
     return patient.with_(calibration=found)

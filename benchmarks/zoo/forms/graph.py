@@ -10,21 +10,13 @@ from onnx import TensorProto, helper
 from ..cuts import (
     channel_peaks,
     covered,
-    dense,
-    deployed,
     extremes,
-    float_input,
     kept,
-    maps,
     mix_and_back,
-    on_multiples,
     per_channel,
-    picked,
     positive_spots,
-    recoded,
     requantize,
     spots,
-    top_of,
     weights_of,
     with_opset,
     with_outputs,
@@ -188,19 +180,6 @@ def scale_forgotten(patient: Patient) -> Patient:
     return patient.edited(edit)
 
 
-def output_read_with_another_scale(patient: Patient) -> Patient:
-    """The application turns codes into numbers by itself, with a scale from the template that it was written for."""
-    scale = np.float32(patient.random("template").choice([1 / 256, 1 / 128, 1 / 16]))
-
-    def edit(_: Patient, surgeon: Surgeon) -> None:
-        last = _dequantizer(surgeon)
-        zero = surgeon.constant(last.input[2])
-        last.input[1] = surgeon.put("scale_of_the_template", scale)
-        last.input[2] = surgeon.put("zero_of_the_template", np.zeros_like(zero))
-
-    return patient.with_(recipe=kept(patient.recipe)).edited(edit)
-
-
 def not_quantized(patient: Patient) -> Patient:
     """The quantizer was handed names that match nothing, and wrote the float model."""
     return patient.edited(lambda p, surgeon: surgeon.model.CopyFrom(p.model))
@@ -353,16 +332,6 @@ def joint_in_float(patient: Patient) -> Patient:
     return joints_in_float(beside_scores(patient, "boxes", 4, 40, 600))
 
 
-def logarithm_of_shares_at_the_end(patient: Patient, amount: float) -> Patient:
-    """The graph ends with the logarithm of a softmax that has a grid: all that is unlikely is told as equally so."""
-    surgeon = patient.surgeon()
-    name = surgeon.output
-    surgeon.insert_after(name, "Softmax", axis=-1)
-    surgeon.insert_after(name, "Max", [surgeon.put("least_share", 10**-amount)])
-    surgeon.insert_after(name, "Log")
-    return patient.cut(surgeon, name)
-
-
 # --- what is put behind tensors, and keeps the function --------------------------------------------------------------
 
 
@@ -424,35 +393,6 @@ def joined_with_wide_copy(patient: Patient) -> Patient:
     return patient.cut(surgeon)
 
 
-def _ramp(shape: list[int], axis: int, last: float) -> np.ndarray:
-    """Even steps from zero along the last axis that holds no channels."""
-    along = next((i for i in range(len(shape) - 1, 0, -1) if i != axis), None)
-    size = shape[along] if along is not None and shape[along] else 1
-    ramp = np.linspace(0, last, size).reshape([size if i == along else 1 for i in range(len(shape))])
-    return ramp.astype(np.float32)
-
-
-def coordinates_joined(patient: Patient, amount: float) -> Patient:
-    """A layer also reads where it is, in units of its own, as further channels; it learned to need them little."""
-    surgeon = patient.surgeon()
-    last = surgeon.producer(surgeon.output)
-    shapes = [(n, surgeon.shape(n.node.input[0])) for n in dense(patient, surgeon) if n.node is not last]
-    text = "one = Slice(x, from_, to, axes); empty = Mul(one, nothing); place = Add(empty, ramp)"
-    for linear in patient.pick([n for n, shape in shapes if len(shape) > 2 and all(shape[1:])], 0.3, 0.7):
-        tensor, mark = linear.node.input[0], f"{linear.node.name}_placed"
-        axis, top = surgeon.channel_axis(tensor), amount * top_of(patient, tensor)
-        given = {"nothing": 0.0, "from_": [0], "to": [1], "axes": [axis]}
-        ramp = _ramp(surgeon.shape(tensor), axis, top)
-        place = surgeon.wire(tensor, text, name=mark, x=tensor, **given, ramp=ramp)["place"]
-        surgeon.add("Concat", [tensor, place], mark, surgeon.producer(place), axis=axis)
-        linear.node.input[0] = mark
-        surgeon.marks.append(mark)
-        weight = surgeon.constant(linear.weight)
-        unread = np.zeros_like(np.take(weight, [0], linear.into))
-        surgeon.put(surgeon.own(linear, 1), np.concatenate([weight, unread], linear.into))
-    return patient.cut(surgeon)
-
-
 def bound_far_above(patient: Patient, amount: float) -> Patient:
     """Fusing a bound with the operator before it gave the grid the ends of the bound, which no value comes near."""
     surgeon, ranges = patient.surgeon(), {}
@@ -467,87 +407,6 @@ def bound_far_above(patient: Patient, amount: float) -> Patient:
     )
 
 
-def kept_as_running_totals(patient: Patient, amount: float) -> Patient:
-    """A tensor is stored as its sum up to each place, with a drift, and each value is the difference of two sums."""
-    surgeon = patient.surgeon()
-    text = """
-        drifting = Add(x, drift_of_totals)
-        summed = CumSum(drifting, axis_of_totals)
-        totals = Mul(summed, one_of_totals)
-        late_totals = Pad(totals, pads_of_totals)
-        totals_before = Slice(late_totals, none_of_totals, last_of_totals, axes_of_totals)
-        steps = Sub(totals, totals_before)
-        at_rest = Sub(steps, drift_of_totals)
-    """
-    for tensor in patient.pick(maps(patient, None), 0.4, 0.8):
-        shape = surgeon.shape(tensor)
-        along = max(range(1, len(shape)), key=lambda i: (i != surgeon.channel_axis(tensor), shape[i]))
-        pads = np.zeros(2 * len(shape), np.int64)
-        pads[along] = 1
-        given = {"drift": amount * top_of(patient, tensor), "one": 1.0, "axis": np.array(along), "pads": pads}
-        given |= {"none": [0], "last": [shape[along]], "axes": [along]}
-        surgeon.splice(tensor, text, "totals steps", **{f"{key}_of_totals": value for key, value in given.items()})
-    return patient.cut(surgeon)
-
-
-def kept_as_exponentials(patient: Patient, amount: float) -> Patient:
-    """Logarithms are handed on as the numbers that they stand for, and taken again: small ones have few codes."""
-    surgeon = patient.surgeon()
-    text = """
-        in_nepers = Mul(x, pace_of_power)
-        power = Exp(in_nepers)
-        power_stored = Mul(power, one_of_power)
-        power_floored = Max(power_stored, least_of_power)
-        power_log = Log(power_floored)
-        logarithm_again = Mul(power_log, back_of_power)
-    """
-    for tensor in patient.pick(spots(patient), 0.4, 0.8):
-        top = max(top_of(patient, tensor), 1e-3)
-        given = {"pace_of_power": amount / top, "back_of_power": top / amount}
-        given |= {"least_of_power": np.exp(-amount) / 4, "one_of_power": 1.0}
-        surgeon.splice(tensor, text, "power_stored power_log", **given)
-    return patient.cut(surgeon)
-
-
-def partial_sums_in_bytes(patient: Patient, amount: float) -> Patient:
-    """A layer is too large for the accelerator and computed input by input; each partial sum goes through a byte."""
-    surgeon = patient.surgeon()
-    found = [n for n in dense(patient, surgeon) if n.node.op_type in ("Conv", "MatMul")]
-    for linear in patient.pick(found, 0.3, 0.6):
-        _split_sum(patient, surgeon, linear, amount)
-    return patient.cut(surgeon)
-
-
-def _split_sum(patient: Patient, surgeon: Surgeon, linear: Linear, amount: float) -> None:
-    """Compute a layer in four parts; biases lean to one side in the first half and back in the second."""
-    node, weight = linear.node, surgeon.constant(linear.weight)
-    tensor, out, name = node.input[0], node.output[0], node.name.replace("/", "_")
-    axis, top = surgeon.channel_axis(tensor), top_of(patient, out)
-    lean = patient.random(name).normal(0, amount * top, weight.shape[linear.out]).astype(np.float32)
-    sizes = [1] * len(surgeon.shape(tensor))
-    sizes[surgeon.channel_axis(out)] = -1
-    total, sums, last = "", [], surgeon.producer(tensor)
-    for i, part in enumerate(np.array_split(np.arange(weight.shape[linear.into]), 4)):
-        places = surgeon.put(f"{name}_inputs_{i}", part)
-        own = surgeon.put(f"{name}_weights_{i}", np.ascontiguousarray(np.take(weight, part, linear.into)))
-        taken = surgeon.add("Gather", [tensor, places], f"{name}_taken_{i}", last, axis=axis)
-        place = surgeon.place_of(surgeon.producer(taken)) + 1
-        copy = surgeon.copy_of(node, f"{name}_part_{i}", f"{name}_part_{i}", place)
-        copy.input[:] = [taken, own, *([linear.bias] if i == 0 and linear.bias else [])]
-        shift = surgeon.put(f"{name}_lean_{i}", (lean if i < 2 else -lean).reshape(sizes))
-        leaning = surgeon.add("Add", [f"{name}_part_{i}", shift], f"{name}_leaning_{i}", copy)
-        last = surgeon.producer(leaning)
-        if total:
-            leaning = surgeon.add("Add", [total, leaning], f"{name}_sum_{i}" if i < 3 else f"{name}_all", last)
-            last = surgeon.producer(leaning)
-            sums.append(leaning)
-        total = leaning
-    surgeon.graph.node.remove(node)
-    surgeon.drop(linear.weight)
-    surgeon.producer(total).output[0] = out
-    surgeon.marks += [*sums[:-1], out]
-
-
 def whitened_and_coloured(patient: Patient, amount: float) -> Patient:
     """Channels are mixed by a matrix and unmixed by its inverse; some mixtures are much louder than others."""
     surgeon = patient.surgeon()
@@ -557,68 +416,6 @@ def whitened_and_coloured(patient: Patient, amount: float) -> Patient:
         gain = np.geomspace(1, amount, size)
         there, back = (left * gain) @ right, (right.T / gain) @ left.T
         mix_and_back(surgeon, tensor, there, back, "mixing unmixing mixed unmixed")
-    return patient.cut(surgeon)
-
-
-def channels_as_differences(patient: Patient, amount: float) -> Patient:
-    """Each channel is stored less a part of the one before, or more than it, and is added up from all again."""
-    surgeon = patient.surgeon()
-    tensor = patient.pick(spots(patient), 0.5)[0]
-    size = surgeon.channels(tensor)
-    differences = np.eye(size) - amount * np.eye(size, k=-1)
-    mix_and_back(surgeon, tensor, differences, np.linalg.inv(differences), "matrix_0 matrix_1 mixture_0 mixture_1")
-    return patient.cut(surgeon)
-
-
-def kept_as_a_spectrum(patient: Patient, amount: float) -> Patient:
-    """Rows of a map are kept as cosines of rising pace, of which the slow ones are by far the largest."""
-    surgeon = patient.surgeon()
-    tensor = patient.pick(maps(patient), 0.5)[0]
-    size = surgeon.shape(tensor)[-1]
-    places = np.arange(size)
-    cosines = np.cos(np.pi * (places[:, None] + 0.5) * places[None] / size) * np.sqrt(2 / size)
-    cosines[:, 0] /= np.sqrt(2)
-    gain = (1.0 + places) ** -amount
-    text = "spectrum = MatMul(x, cosines); from_spectrum = MatMul(spectrum, cosines_back)"
-    given = {"cosines": cosines * gain, "cosines_back": (cosines / gain).T}
-    surgeon.splice(tensor, text, "spectrum from_spectrum", **given)
-    return patient.cut(surgeon)
-
-
-def normalized_in_the_graph_too(patient: Patient, amount: float) -> Patient:
-    """The converter built normalization into the deployed model, and the application goes on normalizing."""
-    surgeon = patient.surgeon()
-    usual = float(np.abs(patient.validation[:64]).mean())
-    text = """
-        built_in_centred = Sub(x, built_in_mean)
-        built_in_normalized = Mul(built_in_centred, built_in_deviation)
-    """
-    given = {"built_in_mean": amount * usual, "built_in_deviation": 1 / (1 + amount)}
-    surgeon.splice(float_input(surgeon), text, name="", **given)
-    return deployed(patient, surgeon)
-
-
-def bits_by_size_alone(patient: Patient, amount: float) -> Patient:
-    """A search for bit widths that only counted bytes gave the largest layers the fewest levels."""
-    source = patient.surgeon()
-    layers = sorted(covered(patient), key=lambda n: -source.constant(n.weight).size)
-    return recoded(patient, layers[: max(1, len(layers) // 4)], on_multiples(amount))
-
-
-def first_layer_of_few_levels(patient: Patient, amount: float) -> Patient:
-    """The same search thought the first layer cheap to cut, since nothing had been measured for it yet."""
-    return recoded(patient, covered(patient)[:1], on_multiples(amount))
-
-
-def curves_in_pieces(patient: Patient) -> Patient:
-    """The exporter writes a soft rectifier as exponential, one more, logarithm, and all of them get grids."""
-    surgeon = patient.surgeon()
-    for node in picked(patient, surgeon.nodes("Softplus"), 0.2, 0.5, 0.8):
-        out = node.output[0]
-        node.op_type, node.output[0] = "Exp", f"{out}_exponential"
-        text = "one_more = Add(x, unit)"
-        more = surgeon.wire(node.output[0], text, "one_more", name=out, x=node.output[0], unit=1.0)["one_more"]
-        surgeon.add("Log", [more], out, surgeon.producer(more))
     return patient.cut(surgeon)
 
 
@@ -655,45 +452,6 @@ def places_counted_from_far_off(patient: Patient, amount: float) -> Patient:
             surgeon.reroute(constant, computed)
             surgeon.drop(constant)
         surgeon.marks.append(node.name)
-    return patient.cut(surgeon)
-
-
-def empty_seats_before_the_maximum(patient: Patient, amount: float) -> Patient:
-    """Clouds are filled up to a fixed size with points far below all others, which never are the largest."""
-    surgeon = patient.surgeon()
-    found = [n for n in surgeon.nodes("ReduceMax") if len(surgeon.shape(n.input[0])) == 3]
-    node = picked(patient, found, 0.5)[0]
-    tensor = node.input[0]
-    text = """
-        some = Slice(x, from_of_seats, to_of_seats, axes_of_seats)
-        zeroed = Mul(some, nothing)
-        seats = Add(zeroed, far_below)
-        seated = Concat(x, seats, axis=1)
-    """
-    given = {"from_of_seats": [0], "to_of_seats": [4], "axes_of_seats": [1], "nothing": 0.0}
-    given["far_below"] = -amount * top_of(patient, tensor)
-    node.input[0] = surgeon.wire(tensor, text, "seated", name=tensor, x=tensor, **given)["seated"]
-    return patient.cut(surgeon)
-
-
-def taken_from_two_mixtures(patient: Patient, amount: float) -> Patient:
-    """Two tensors are kept as two mixtures that are almost alike, and each is worked out from both again."""
-    surgeon, allowed = patient.surgeon(), set(patient.activations())
-    nodes = [n for n in surgeon.nodes("Add", "Mul", "Concat") if len(n.input) == 2 and set(n.input) <= allowed]
-    nodes = [n for n in nodes if surgeon.shape(n.input[0])[1:] == surgeon.shape(n.input[1])[1:]]
-    node = picked(patient, nodes, 0.5)[0]
-    last = max(node.input, key=lambda t: surgeon.place_of(surgeon.producer(t)))
-    text = """
-        part = Mul(right, share)
-        mixture = Add(left, right)
-        other_mixture = Add(left, part)
-        rest = Sub(mixture, other_mixture)
-        second = Mul(rest, share_back)
-        first = Sub(mixture, second)
-    """
-    given = {"left": node.input[0], "right": node.input[1], "share": amount / (1 + amount), "share_back": 1 + amount}
-    made = surgeon.wire(last, text, "mixture other_mixture second first", name=node.output[0], **given)
-    node.input[:] = [made["first"], made["second"]]
     return patient.cut(surgeon)
 
 
@@ -739,82 +497,3 @@ def _on_one_grid(patient: Patient, surgeon: Surgeon) -> None:
     """
     given = {"input_scale": scale, "input_zero": np.uint8(np.rint(-low / scale))}
     surgeon.splice(surgeon.input, text, name="", **given)
-
-
-def offsets_of_two_branches(patient: Patient, amount: float) -> Patient:
-    """Two branches were each made whole with a norm of its own: what one adds to a channel, the other takes off."""
-    surgeon, allowed = patient.surgeon(), set(patient.activations())
-    found = [n for n in surgeon.nodes("Add") if all(t in allowed for t in n.input)]
-    for node in picked(patient, found, 0.3, 0.7):
-        offsets = patient.random(node.name).normal(0, 1, surgeon.channels(node.input[0]))
-        offsets *= amount * float(patient.values(node.output[0])[0].std())
-        for i, sign in enumerate((1, -1)):
-            tensor, name = node.input[i], f"branch_{i}"
-            given = {f"{name}_offset": per_channel(surgeon, tensor, sign * offsets)}
-            text = f"{name} = Add(x, {name}_offset)"
-            node.input[i] = surgeon.wire(tensor, text, name, name=node.name, x=tensor, **given)[name]
-    return patient.cut(surgeon)
-
-
-def pairs_before_centring(patient: Patient, amount: float) -> Patient:
-    """Products of channels are summed as they are, far from nothing, and what their means add is taken off later."""
-    surgeon = patient.surgeon()
-    found = [n for n in surgeon.nodes("MatMul") if surgeon.producer(n.input[1]).op_type == "Transpose"]
-    node = require(found, "no products of pairs")[0]
-    (values,), out = patient.values(node.input[0]), node.output[0]
-    offset = amount * float(values.std())
-    moved = surgeon.splice(node.input[0], "uncentred = Add(x, mean_kept)", name="", mean_kept=offset)["uncentred"]
-    beyond = values.shape[2] * offset**2
-    surgeon.splice(out, "pairs_centred = Sub(x, mean_squared)", name="", mean_squared=beyond)
-    return patient.cut(surgeon, moved, node.name, "pairs_centred")
-
-
-def walls_far_below(patient: Patient, amount: float) -> Patient:
-    """Where nobody may go a large number is taken off before the rectifier, for a product with nothing behind it."""
-    surgeon = patient.surgeon()
-    free = next((n for n in surgeon.nodes("Sub") if surgeon.constant(n.input[0]) is not None), None)
-    if free is None or patient.network.name != "mazes":
-        raise Inapplicable("no walls")
-    found = [n for n in surgeon.nodes("Mul") if free.output[0] in n.input]
-    chosen = picked(patient, found, 0.3, 0.7)
-    rectifiers = [surgeon.producer(node.input[0]) for node in chosen]
-    ends = extremes(patient, *(rectifier.input[0] for rectifier in rectifiers))
-    for i, (node, rectifier) in enumerate(zip(chosen, rectifiers, strict=True)):
-        top = max(abs(end) for end in ends[rectifier.input[0]])
-        text = f"walls_{i} = Mul(free, far_below_{i}); walled_{i} = Add(x, walls_{i})"
-        given = {"free": free.input[1], "x": rectifier.input[0], f"far_below_{i}": -(1 + amount) * top}
-        total = surgeon.wire(rectifier.input[0], text, f"walled_{i}", name="", **given)[f"walled_{i}"]
-        rectifier.op_type, rectifier.input[0] = "Max", total  # of a rectifier, the toolchain would drop what is below
-        rectifier.input.append(surgeon.put(f"none_{i}", 0.0))
-        surgeon.reroute(node.output[0], rectifier.output[0])
-        surgeon.graph.node.remove(node)
-    return patient.cut(surgeon, recipe=kept(patient.recipe))
-
-
-def products_from_squares(patient: Patient, amount: float) -> Patient:
-    """A product is the square of the sum less that of the difference, of operands unlike in size, from a table."""
-    surgeon = patient.surgeon()
-    found = [n for n in surgeon.nodes("Mul") if all(surgeon.producer(t) is not None for t in n.input)]
-    nodes = picked(patient, found, 0.3, 0.7)
-    for node, size in zip(nodes, [patient.values(*n.input) for n in nodes], strict=True):
-        unit = float(np.abs(size[1]).max() / max(np.abs(size[0]).max(), 1e-5)) * (1 + amount)
-        _square(surgeon, node, unit)
-    return patient.cut(surgeon)
-
-
-def _square(surgeon: Surgeon, node: onnx.NodeProto, unit: float) -> None:
-    """a b = ((u a + b)^2 - (u a - b)^2) / 4 u, instead of a product; the tensors that are large are marked."""
-    out = node.output[0]
-    text = """
-        enlarged = Mul(a, unit)
-        add = Add(enlarged, b)
-        add_squared = Mul(add, add)
-        sub = Sub(enlarged, b)
-        sub_squared = Mul(sub, sub)
-        rest = Sub(add_squared, sub_squared)
-    """
-    given = {"a": node.input[0], "b": node.input[1], "unit": unit, "quarter": 1 / (4 * unit)}
-    made = surgeon.wire(out, text, "add_squared sub_squared rest", name=out, **given)
-    node.output[0] = f"{out}_direct"
-    surgeon.add("Mul", [made["rest"], made["quarter"]], out, surgeon.producer(made["rest"]))
-    surgeon.graph.node.remove(node)

@@ -1,6 +1,5 @@
 """Faults of weights and biases: ranges that one scale cannot serve, codes that are not those of the float model."""
 
-from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
@@ -11,13 +10,10 @@ from numpy.typing import NDArray
 
 from ..cuts import (
     at_layers,
-    channel_peaks,
     covered,
     dense,
     deployed,
     inner,
-    on_multiples,
-    picked,
     reader_of,
     recoded,
     weights_of,
@@ -29,8 +25,6 @@ Codes = Callable[[str, NDArray, NDArray], tuple[NDArray, NDArray]]
 #: From codes and scale of a bias, and its name, to its codes.
 BiasChange = Callable[[NDArray, NDArray, str], NDArray]
 INT32 = np.iinfo(np.int32)
-#: From a kernel of three to the six points of the fast transform for tiles of four.
-POINTS = np.array([[6, 0, 0], [-4, -4, -4], [-4, 4, -4], [1, 2, 4], [1, -2, 4], [0, 0, 24]]) / 24
 
 
 def some(patient: Patient, linears: list[Linear]) -> list[Linear]:
@@ -192,18 +186,6 @@ def loud_column(patient: Patient) -> Patient:
         gain[column] = reach[column] / reach.max() / (150 * patient.strength)
         surgeon.amplify(linear.node.input[0], gain)
     return patient.with_(model=surgeon.model)
-
-
-def smoothed_too_far(patient: Patient, amount: float) -> Patient:
-    """Loud channels were made quiet and the weights that read them loud, by a power that was too high."""
-    surgeon = patient.surgeon()
-    for tensor in patient.pick(surgeon.amplifiable(), 0.3, 0.7):
-        peaks = channel_peaks(patient, tensor)
-        peaks = np.maximum(peaks, 1e-3 * peaks.max())
-        gain = (peaks / np.exp(np.log(peaks).mean())) ** -amount
-        surgeon.amplify(tensor, gain.clip(1e-6, 1e6).astype(np.float32))
-        surgeon.marks += [node.name for node in surgeon.consumers(tensor) if surgeon.linear(node)]
-    return patient.cut(surgeon)
 
 
 def unfolded_batch_norm(patient: Patient) -> Patient:
@@ -506,39 +488,7 @@ def rescaled(patient: Patient, chosen: list[Linear], change: Callable[[NDArray],
     return at_layers(patient.with_(recipe=recipe), chosen).edited(edit)
 
 
-def scales_cut_short(patient: Patient, amount: float) -> Patient:
-    """Scales of weights were rounded to a short fraction when the file was packed; the codes are those of before."""
-    step = np.log1p(amount)
-    return rescaled(patient, some(patient, covered(patient)), lambda s: np.exp(np.floor(np.log(s) / step) * step), 1)
-
-
-def one_scale_read_for_all(patient: Patient, amount: float) -> Patient:
-    """Codes have a scale for each channel, and the kernel leans towards the one that comes first."""
-    share = min(amount, 1)
-    patient = patient.with_(recipe=replace(patient.recipe, qoperator=False))
-    chosen = patient.pick(covered(patient), 0.3, 0.7)
-    return rescaled(patient, chosen, lambda s: np.exp((1 - share) * np.log(s) + share * np.log(s[0])))
-
-
 # --- codes changed in place ------------------------------------------------------------------------------------------
-
-
-def siblings_on_one_scale(patient: Patient, amount: float) -> Patient:
-    """Layers that read the same were fused, and have the scale of the one with by far the largest weights."""
-    chosen = [linear for group in picked(patient, siblings(patient), 0.5) for linear in group[1:]]
-    return recoded(patient, chosen, on_multiples(amount))
-
-
-def bits_where_weights_serve_once(patient: Patient, amount: float) -> Patient:
-    """Traffic was counted to share out bits: weights that are read again at every turn got the fewest."""
-    surgeon = patient.surgeon()
-    chosen = [n for n in covered(patient) if len(surgeon.consumers(n.weight)) > 1]
-    return recoded(patient, require(chosen, "nothing is read twice"), on_multiples(amount))
-
-
-def no_code_for_zero(patient: Patient, amount: float) -> Patient:
-    """Levels lie evenly on either side of zero and none on it, as the unit wants: what was none is half a level."""
-    return recoded(patient, some(patient, covered(patient)), lambda codes, _: (np.floor(codes / amount) + 0.5) * amount)
 
 
 def two_of_four_kept(patient: Patient) -> Patient:
@@ -556,17 +506,6 @@ def two_of_four_kept(patient: Patient) -> Patient:
     return recoded(patient, some(patient, [n for n in covered(patient) if surgeon.inputs(n) >= 4]), change)
 
 
-def through_floats_of_eight_bits(patient: Patient, amount: float) -> Patient:
-    """Weights were stored as floats of eight bits, few of them for the fraction, before they became integers."""
-
-    def change(codes: NDArray, _: Linear) -> NDArray:
-        power = 2.0 ** np.floor(np.log2(np.maximum(np.abs(codes), 1e-9)))
-        step = np.maximum(power * amount / 16, 1e-9)
-        return np.rint(codes / step) * step
-
-    return recoded(patient, covered(patient), change)
-
-
 def tiles_misread(patient: Patient) -> Patient:
     """Weights are packed in tiles of four inputs, and each pair of tiles is unpacked the wrong way round."""
 
@@ -579,97 +518,6 @@ def tiles_misread(patient: Patient) -> Patient:
     surgeon = patient.surgeon()
     layers = [n for n in wide_layers(patient) if surgeon.inputs(n) >= 8]
     return recoded(patient, patient.pick(layers, 0.5), change)
-
-
-def halves_interleaved(patient: Patient) -> Patient:
-    """Another library wants the two halves of the outputs one after another in turn; one layer was written so."""
-
-    def change(codes: NDArray, linear: Linear) -> NDArray:
-        order = np.arange(codes.shape[linear.out])
-        half = len(order) // 2 * 2
-        order[:half] = order[:half].reshape(2, -1).T.reshape(-1)
-        return np.take(codes, order, linear.out)
-
-    surgeon = patient.surgeon()
-    found = [n for n in covered(patient) if surgeon.outputs(n) >= 4]
-    return recoded(patient, patient.pick(found, 0.5), change)
-
-
-def kernels_turned_round(patient: Patient) -> Patient:
-    """A library that convolves in the strict sense got the kernels of one that correlates, in some layers."""
-    source = patient.surgeon()
-    shapes = [(n, source.constant(n.weight).shape) for n in covered(patient)]
-    found = [n for n, shape in shapes if len(shape) == 4 and np.prod(shape[2:]) > 1]
-    return recoded(patient, patient.pick(found, 0.4, 0.8), lambda codes, _: codes[:, :, ::-1, ::-1])
-
-
-def through_the_fast_transform(patient: Patient, amount: float) -> Patient:
-    """Kernels of three by three were rounded in the domain of the fast algorithm, where they have few levels."""
-    source, back = patient.surgeon(), np.linalg.pinv(POINTS)
-
-    def change(codes: NDArray, _: Linear) -> NDArray:
-        points = POINTS @ codes @ POINTS.T
-        step = np.abs(points).max((1, 2, 3), keepdims=True) / 127 * amount
-        return back @ (np.rint(points / np.maximum(step, 1e-9)) * step) @ back.T
-
-    found = [n for n in covered(patient) if source.constant(n.weight).shape[2:] == (3, 3)]
-    return recoded(patient, some(patient, found), change)
-
-
-def bit_that_sticks(patient: Patient, amount: float) -> Patient:
-    """In a share of the cells of the memory of weights, the sixth bit is always set."""
-    rng, surgeon = patient.random("cells"), patient.surgeon()
-    chosen = patient.pick(covered(patient), 0.25, 0.75)
-    cells = {n.weight: rng.random(surgeon.constant(n.weight).shape) < amount for n in chosen}
-
-    def change(codes: NDArray, linear: Linear) -> NDArray:
-        stuck = (codes.astype(np.int64) & 0xFF) | 0x20
-        return np.where(cells[linear.weight], stuck - 256 * (stuck > 127), codes)
-
-    return recoded(patient, chosen, change)
-
-
-def differences_that_overflow(patient: Patient, amount: float) -> Patient:
-    """For the download each code is stored less the one before, in a few bits: where codes jump, they lag behind."""
-    bound = 127 / amount
-
-    def change(codes: NDArray, _: Linear) -> NDArray:
-        flat, last = codes.reshape(-1).copy(), 0.0
-        for i, code in enumerate(flat):
-            last += np.clip(code - last, -bound, bound)
-            flat[i] = last
-        return flat.reshape(codes.shape)
-
-    return recoded(patient, some(patient, covered(patient)), change)
-
-
-def scales_of_another_group(patient: Patient, amount: float) -> Patient:
-    """Inputs were put in order of size before weights were rounded in groups, and the groups' scales were not."""
-
-    def change(codes: NDArray, linear: Linear) -> NDArray:
-        inputs = np.moveaxis(codes, linear.into, 0)
-        groups = np.array_split(np.arange(len(inputs)), max(2, len(inputs) // 4))
-        size = np.stack([np.abs(inputs[group]).max(0) + 1 for group in groups])
-        ratio = (np.roll(size, 1, 0) / size) ** amount
-        moved = np.concatenate([inputs[group] * factor for group, factor in zip(groups, ratio, strict=True)])
-        return np.moveaxis(moved, 0, linear.into)
-
-    surgeon = patient.surgeon()
-    found = [n for n in wide_layers(patient) if surgeon.inputs(n) >= 8]
-    return recoded(patient, patient.pick(found, 0.3, 0.7), change)
-
-
-def rows_shifted_by_one(patient: Patient, amount: float) -> Patient:
-    """Sparse rows list the places of their weights, counted from one here and from none there."""
-
-    def change(codes: NDArray, linear: Linear) -> NDArray:
-        rows = np.moveaxis(codes, linear.out, 0).copy()
-        moved = patient.random("rows").permutation(len(rows))[: max(1, round(min(amount, 1) * len(rows)))]
-        along = 0 if linear.into > linear.out else linear.into
-        rows[moved] = np.roll(rows[moved], 1, 1 + along)
-        return np.moveaxis(rows, 0, linear.out)
-
-    return recoded(patient, patient.pick(wide_layers(patient), 0.5), change)
 
 
 # --- biases ----------------------------------------------------------------------------------------------------------
@@ -746,29 +594,6 @@ def biases_of_eight_bits(patient: Patient, amount: float) -> Patient:
     return recoded_biases(patient, covered(patient), change)
 
 
-def biases_of_an_earlier_calibration(patient: Patient, amount: float) -> Patient:
-    """Inputs were calibrated again and their steps are wider now, but some biases kept the integers of before."""
-    patient = patient.with_(recipe=replace(patient.recipe, qoperator=False))
-    return recoded_biases(patient, some(patient, biased(patient)), lambda codes, *_: codes * (1.0 + amount))
-
-
-def zero_point_folded_in_wrongly(patient: Patient, amount: float) -> Patient:
-    """What the zero point of the inputs adds was folded into the bias, for a zero point that is some codes off."""
-    chosen = some(patient, biased(patient))
-
-    def edit(_: Patient, surgeon: Surgeon) -> None:
-        for linear in chosen:
-            bias, weight = (surgeon.constant(f"{name}_quantized") for name in (linear.bias, linear.weight))
-            if bias is None or weight is None:
-                raise Inapplicable(f"{linear.bias} has no codes")
-            sums = np.moveaxis(weight.astype(np.float64), linear.out, 0).reshape(len(bias), -1).sum(1)
-            moved = np.rint(bias + amount * sums).clip(INT32.min + 1, INT32.max)
-            surgeon.put(f"{linear.bias}_quantized", moved.astype(bias.dtype))
-
-    recipe = replace(patient.recipe, qoperator=False, weight="QInt8")
-    return at_layers(patient.with_(recipe=recipe), chosen).edited(edit)
-
-
 # --- float weights that differ between both models -------------------------------------------------------------------
 
 
@@ -786,12 +611,6 @@ def rewritten(patient: Patient, linears: list[Linear], surgeon: Surgeon, change:
     return deployed(patient, surgeon, *(n.node.name for n in surgeon.linears() if n.weight in weights))
 
 
-def _drifted(patient: Patient, surgeon: Surgeon, name: str, amount: float, salt: str) -> NDArray:
-    """A constant, moved at random by so many of its deviations."""
-    value = surgeon.constant(name)
-    return (value + amount * value.std() * patient.random(salt).standard_normal(value.shape)).astype(np.float32)
-
-
 def adapter_left_out(patient: Patient, amount: float) -> Patient:
     """The float model has its adapters of low rank merged; the one that was quantized has none."""
     surgeon = patient.surgeon()
@@ -804,16 +623,6 @@ def adapter_left_out(patient: Patient, amount: float) -> Patient:
         change *= amount * np.linalg.norm(flat) / np.linalg.norm(change)
         surgeon.put(surgeon.own(linear, 1), (flat + change).reshape(weight.shape).astype(np.float32))
     return patient.with_(shown_float=surgeon.model).at(*chosen)
-
-
-def equalized_on_one_side(patient: Patient, amount: float) -> Patient:
-    """Channels were evened out between two layers, and only the layer that reads them was written back."""
-    surgeon = patient.surgeon()
-    chosen = patient.pick([n for n in apart(patient, surgeon) if not n.depthwise], 0.3, 0.7)
-    for i, linear in enumerate(chosen):
-        gain = np.exp(patient.random(f"even{i}").normal(0, amount, surgeon.inputs(linear))).astype(np.float32)
-        surgeon.scale_weights(linear, linear.into, gain, bias=False)
-    return deployed(patient, surgeon, *chosen)
 
 
 def equalized_through_a_curve(patient: Patient, amount: float) -> Patient:
@@ -838,120 +647,6 @@ def _is_bent(surgeon: Surgeon, first: Linear, second: Linear) -> bool:
     return bool(readers & {"Softplus", "Sigmoid", "Tanh"}) and second.node.input[0] != first.node.input[0]
 
 
-def biases_in_sorted_order(patient: Patient) -> Patient:
-    """Biases were written in the order of their names, where ten comes before two: equal lengths change places."""
-    surgeon, seen = patient.surgeon(), set()
-    groups: dict[int, list[Linear]] = defaultdict(list)
-    for linear in apart(patient, surgeon):
-        if linear.bias and linear.bias not in seen:
-            groups[len(surgeon.constant(linear.bias))].append(linear)
-            seen.add(linear.bias)
-    chosen = groups[patient.pick([size for size, group in groups.items() if len(group) > 1], 0.6)[0]]
-    values = [surgeon.constant(linear.bias) for linear in chosen]
-    for linear, value in zip(chosen, [*values[1:], values[0]], strict=True):
-        surgeon.put(linear.bias, value)
-    return deployed(patient, surgeon, *chosen)
-
-
-def standardized_once_more(patient: Patient, amount: float) -> Patient:
-    """A layer that standardizes its weights was exported with its gains applied, and is centred once more."""
-    surgeon = patient.surgeon()
-    chosen = patient.pick([n for n in apart(patient, surgeon) if not n.depthwise], 0.2, 0.6)
-    for linear in chosen:
-        weight = surgeon.constant(linear.weight)
-        over = tuple(i for i in range(weight.ndim) if i != linear.out)
-        surgeon.put(surgeon.own(linear, 1), (weight - amount * weight.mean(over, keepdims=True)).astype(np.float32))
-    return deployed(patient, surgeon, *chosen)
-
-
-def siblings(patient: Patient) -> list[list[Linear]]:
-    """Groups of covered layers that read the same tensor."""
-    groups: dict[str, list[Linear]] = defaultdict(list)
-    for linear in covered(patient):
-        groups[linear.node.input[0]].append(linear)
-    return require([group for group in groups.values() if len(group) > 1], "no two layers read the same")
-
-
-def siblings_exchanged(patient: Patient, amount: float) -> Patient:
-    """Two layers of one shape that read the same got some of each other's rows when the file was written."""
-    surgeon = patient.surgeon()
-    shape = {n.weight: surgeon.constant(n.weight).shape for n in covered(patient)}
-    neighbours = [pair for group in siblings(patient) for pair in pairwise(group)]
-    first, second = patient.pick([p for p in neighbours if len({shape[n.weight] for n in p}) == 1], 0.5)[0]
-    a, b = (np.moveaxis(surgeon.constant(n.weight), n.out, 0).copy() for n in (first, second))
-    rows = patient.random("rows").permutation(len(a))[: max(1, round(min(amount, 1) * len(a)))]
-    a[rows], b[rows] = b[rows], a[rows]
-    for linear, weight in ((first, a), (second, b)):
-        surgeon.put(linear.weight, np.moveaxis(weight, 0, linear.out))
-    return deployed(patient, surgeon, first, second)
-
-
-def checkpoint_before_averaging(patient: Patient, amount: float) -> Patient:
-    """The float model has averaged weights; what was quantized are those of the last step, which jitter about them."""
-    surgeon, rng = patient.surgeon(), patient.random("steps")
-    found = inner(patient, surgeon)
-    return rewritten(patient, found, surgeon, lambda w, _: w + amount * w.std() * rng.standard_normal(w.shape))
-
-
-def one_turn_untied(patient: Patient, amount: float) -> Patient:
-    """Weights that serve at every turn were written out once for each, and one copy is from an earlier step."""
-    surgeon = patient.surgeon()
-    linear = patient.pick([n for n in surgeon.linears() if len(surgeon.consumers(n.weight)) > 1], 0.5)[0]
-    drifted = _drifted(patient, surgeon, linear.weight, amount, "drift")
-    surgeon.put(surgeon.own(linear, 1), drifted)
-    return deployed(patient, surgeon, linear)
-
-
-def bias_added_twice(patient: Patient, amount: float) -> Patient:
-    """The fused operator adds the bias, and a part of it stays in the addition behind."""
-    surgeon = patient.surgeon()
-    biases = {linear.bias: linear.node.name for linear in inner(patient, surgeon) if linear.bias}
-    for node in surgeon.nodes("Add"):
-        made = [surgeon.producer(name) for name in node.input]
-        if any(n is not None and surgeon.linear(n) for n in made):
-            constants = {name: surgeon.constant(name) for name in node.input}
-            biases |= {name: node.name for name, c in constants.items() if c is not None and c.ndim == 1}
-    chosen = some(patient, list(biases))
-    for name in chosen:
-        surgeon.put(name, (surgeon.constant(name) * (1 + amount)).astype(np.float32))
-    return deployed(patient, surgeon, *(biases[name] for name in chosen))
-
-
-def embedding_of_few_levels(patient: Patient, amount: float) -> Patient:
-    """To save memory, vectors of words were rounded to few levels before the model was quantized."""
-    surgeon = patient.surgeon()
-    tables = [(node, surgeon.constant(node.input[0])) for node in surgeon.nodes("Gather")]
-    node, table = picked(patient, [pair for pair in tables if pair[1] is not None and pair[1].ndim == 2], 0.5)[0]
-    step = np.abs(table).max(1, keepdims=True) * amount / 127
-    surgeon.put(node.input[0], (np.rint(table / step) * step).astype(np.float32))
-    return deployed(patient, surgeon, node.name)
-
-
-def compressed_to_low_rank(patient: Patient, amount: float) -> Patient:
-    """Some layers were compressed on the way: of their singular values the small ones are gone."""
-    surgeon = patient.surgeon()
-
-    def change(weight: NDArray, _: Linear) -> NDArray:
-        left, values, right = np.linalg.svd(weight.reshape(weight.shape[0], -1), full_matrices=False)
-        soft = np.where(values < amount * values[0], values * max(0.0, 1 - 3 * amount), values)
-        return ((left * soft) @ right).reshape(weight.shape)
-
-    chosen = some(patient, [n for n in inner(patient, surgeon) if not n.depthwise])
-    return rewritten(patient, chosen, surgeon, change)
-
-
-def columns_of_dead_inputs_revived(patient: Patient, amount: float) -> Patient:
-    """Pruned columns were left out of the file, and the loader filled the places with the mean of the others."""
-    surgeon = patient.surgeon()
-    chosen = patient.pick([n for n in inner(patient, surgeon) if not n.depthwise], 0.3, 0.7)
-    for i, linear in enumerate(chosen):
-        moved = np.moveaxis(surgeon.constant(linear.weight), linear.into, 0).copy()
-        gone = patient.random(f"gone{i}").permutation(len(moved))[: max(1, len(moved) // 8)]
-        moved[gone] = amount * np.abs(moved).mean(0)
-        surgeon.put(linear.weight, np.moveaxis(moved, 0, linear.into))
-    return deployed(patient, surgeon, *chosen)
-
-
 def turned_basis_not_turned_back(patient: Patient, amount: float) -> Patient:
     """Inputs of a layer were to be turned so that no channel is loud; its weights were turned, and they were not."""
     surgeon = patient.surgeon()
@@ -963,46 +658,3 @@ def turned_basis_not_turned_back(patient: Patient, amount: float) -> Patient:
     turned = np.moveaxis(np.tensordot(turn, weight, 1), 0, linear.into)
     surgeon.put(surgeon.own(linear, 1), turned)
     return deployed(patient, surgeon, linear)
-
-
-def thresholds_with_few_decimals(patient: Patient, amount: float) -> Patient:
-    """Biases went through a table in a document, with few decimals, on their way into what was deployed."""
-    surgeon = patient.surgeon()
-    found = require([n for n in inner(patient, surgeon) if n.bias], "no biases")
-    for linear in found:
-        bias = surgeon.constant(linear.bias)
-        step = amount * bias.std()
-        surgeon.put(linear.bias, (np.rint(bias / step) * step).astype(np.float32))
-    return deployed(patient, surgeon, *found)
-
-
-def addends_of_an_earlier_epoch(patient: Patient, amount: float) -> Patient:
-    """The file of weights is the last one, but what is added beside the products was taken from an earlier one."""
-    surgeon = patient.surgeon()
-    values = {name: surgeon.constant(name) for node in surgeon.nodes("Add") for name in node.input}
-    found = [name for name, v in values.items() if v is not None and v.dtype == np.float32 and v.size > 4]
-    chosen = patient.pick(found, 0.3, 0.7)
-    for name in chosen:
-        surgeon.put(name, _drifted(patient, surgeon, name, amount, name))
-    return deployed(patient, surgeon, *(n.name for name in chosen for n in surgeon.consumers(name)))
-
-
-def places_a_little_on(patient: Patient, amount: float) -> Patient:
-    """A table of what is added at each place was stretched by another rule: each place is a part of the next one on."""
-    surgeon, share = patient.surgeon(), min(amount, 1.0)
-    table = surgeon.constant("places")
-    if table is None:
-        raise Inapplicable("places have no table")
-    surgeon.put("places", ((1 - share) * table + share * np.roll(table, -1, 3)).astype(np.float32))
-    return deployed(patient, surgeon, *(n.name for n in surgeon.consumers("places")))
-
-
-def statistics_of_another_extract(patient: Patient, amount: float) -> Patient:
-    """The graph takes off means and divides by spreads, and those of the deployed model are of another extract."""
-    surgeon, rng = patient.surgeon(), patient.random("extract")
-    centre, size = surgeon.constant("centre"), surgeon.constant("size")
-    if centre is None or size is None:
-        raise Inapplicable("nothing is standardized")
-    surgeon.put("centre", (centre + amount / size * rng.standard_normal(centre.shape)).astype(np.float32))
-    surgeon.put("size", (size * np.exp(amount * rng.standard_normal(size.shape))).astype(np.float32))
-    return deployed(patient, surgeon, *(n.name for name in ("centre", "size") for n in surgeon.consumers(name)))
