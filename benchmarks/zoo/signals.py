@@ -429,18 +429,18 @@ def calls(rng: Random, count: int) -> tuple[Array, Array]:
 
 
 #: Columns of a reading of a meter, and the states that it may be in.
-READINGS, STATES = 16, 5
+METER_READINGS, METER_STATES = 16, 5
 
 
 def meters(rng: Random, count: int) -> tuple[Array, Array]:
     """Standardized readings, some of them with long tails and some that follow others, and the state behind them."""
     fixed = np.random.default_rng(111)
-    mixing, ways = fixed.normal(0, 0.5, (6, READINGS)), fixed.normal(0, 1, (6, STATES))
+    mixing, ways = fixed.normal(0, 0.5, (6, METER_READINGS)), fixed.normal(0, 1, (6, METER_STATES))
     hidden = rng.standard_normal((2 * count, 6))
-    scores = np.tanh(1.5 * hidden) @ ways + 0.8 * hidden[:, :STATES] * hidden[:, 1:][:, :STATES]
+    scores = np.tanh(1.5 * hidden) @ ways + 0.8 * hidden[:, :METER_STATES] * hidden[:, 1:][:, :METER_STATES]
     best = np.sort(scores, 1)
     clear = rng.permutation(np.argsort(best[:, -2] - best[:, -1])[:count])  # nobody could tell the other half
-    rows = hidden @ mixing + 0.15 * rng.standard_normal((2 * count, READINGS))
+    rows = hidden @ mixing + 0.15 * rng.standard_normal((2 * count, METER_READINGS))
     rows[:, 12:] = np.sinh(1.2 * rows[:, 12:])
     return (rows / rows.std(0))[clear].clip(-6, 6).astype(np.float32), scores[clear].argmax(1).astype(np.int64)
 

@@ -4,6 +4,8 @@ Every run of a set builds all of its cases and looks at them; here it is one of 
 comes from.
 """
 
+import ast
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ import fault_zoo
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from zoo import pictures, signals
 from zoo.cases import UNSEEN_PAIRS, Built, Spec, build, drawn_networks
 from zoo.fault import CONTROLS, FAMILIES, FAULTS, ROWS, Fault
 from zoo.metrics import class_map
@@ -125,6 +128,14 @@ def test_samples_follow_from_the_seed() -> None:
         assert not np.array_equal(first[0], other[0]), make
 
 
+def test_no_network_takes_a_constant_of_another() -> None:
+    for module in (pictures, signals):
+        parsed = ast.parse(Path(str(module.__file__)).read_text(encoding="utf-8"))
+        targets = (target for node in parsed.body if isinstance(node, ast.Assign) for target in node.targets)
+        names = Counter(name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name))
+        assert not [name for name, times in names.items() if times > 1], module.__name__
+
+
 def test_a_pixel_whose_score_is_no_number_has_no_class() -> None:
     scores = np.stack([np.zeros((1, 2, 2)), np.ones((1, 2, 2))], 1)
     scores[0, :, 0, 0] = np.nan
@@ -144,8 +155,7 @@ def test_losses_reach_from_few_to_many_decibels() -> None:
 
 @pytest.mark.nightly
 def test_a_sound_quantization_does_not_hurt() -> None:
-    for letter in "defghij":
-        network = next(iter(FRESH_NETWORKS[letter].values()))
+    for network in (network for networks in FRESH_NETWORKS.values() for network in networks.values()):
         found = standing(healthy(network))
         assert not found.hurts and (found.float_score is None or found.float_score > 0.8), network.name
 
