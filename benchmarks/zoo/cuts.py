@@ -198,6 +198,11 @@ def cast_between(patient: Patient, tensors: list[str], kind: int, name: str) -> 
     return patient.with_(recipe=kept(patient.recipe)).edited(edit)
 
 
+def joining(surgeon: Surgeon, kind: str) -> list[onnx.NodeProto]:
+    """Operators of a kind all of whose operands are computed."""
+    return [n for n in surgeon.nodes(kind) if all(surgeon.producer(tensor) is not None for tensor in n.input)]
+
+
 def classes(patient: Patient, surgeon: Surgeon):
     """The last layer of a classifier."""
     head = surgeon.linear(surgeon.producer(surgeon.output))

@@ -116,6 +116,12 @@ class Patient:
         """With the model that a surgeon has cut, and where."""
         return self.with_(model=surgeon.model, **changes).at(*surgeon.marks, *places)
 
+    def spliced(self, tensor: str, text: str, **given: Any) -> "Patient":
+        """With operators behind a tensor, as ``Surgeon.splice`` puts them there."""
+        surgeon = self.surgeon()
+        surgeon.splice(tensor, text, **given)
+        return self.with_(model=surgeon.model)
+
     def without(self, *nodes: str) -> "Patient":
         """Some operators are left out by the quantizer."""
         return self.with_(recipe=replace(self.recipe, exclude=(*self.recipe.exclude, *nodes)))

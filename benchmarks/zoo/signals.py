@@ -284,38 +284,33 @@ def orders(rng: Random, count: int) -> tuple[Array, Array]:
     rows = rng.standard_normal((drawn, FIELDS))
     rows[:, :3] = centres[trades] + 0.5 * rows[:, :3]
     scores = np.einsum("nc,ncf->nf", rows[:, 3:], rules[trades])
-    best = np.sort(scores, 1)
-    clear = np.argsort(best[:, -2] - best[:, -1])[:count]  # the other half is left out: nobody could tell
-    clear = rng.permutation(clear)
+    clear = _clear(rng, scores, count)
     rows[:, 14:] = np.sign(rows[:, 14:]) * np.expm1(0.6 * np.abs(rows[:, 14:]))
     return rows[clear].clip(-4, 4).astype(np.float32), scores[clear].argmax(1).astype(np.int64)
+
+
+def _clear(rng: Random, scores: Array, count: int) -> Array:
+    """So many rows, in any order, whose best score is farthest ahead of the next: of the others nobody could tell."""
+    best = np.sort(scores, 1)
+    return rng.permutation(np.argsort(best[:, -2] - best[:, -1])[:count])
 
 
 #: Words in a talk, words that there are, and tongues: in each, another word follows each word.
 TALK, SAYINGS, TONGUES = 20, 24, 5
 
 
-def talks(rng: Random, count: int) -> tuple[Array, Array]:
-    """Words of talks in one of some tongues, with slips of the tongue, and the word that should follow each."""
-    fixed = np.random.default_rng(93)
-    follows = np.stack([np.roll(order, 1)[np.argsort(order)] for order in fixed.permuted(_numbers(), axis=1)])
+def last_words(rng: Random, count: int) -> tuple[Array, Array]:
+    """Words of talks in one of some tongues, with slips of the tongue, and the word that should follow the last one."""
+    numbers = np.tile(np.arange(SAYINGS), (TONGUES, 1))
+    orders_of_words = np.random.default_rng(93).permuted(numbers, axis=1)
+    follows = np.stack([np.roll(order, 1)[np.argsort(order)] for order in orders_of_words])
     tongues = rng.integers(0, TONGUES, count)
     words = np.zeros((count, TALK), np.int64)
     words[:, 0] = rng.integers(0, SAYINGS, count)
     for step in range(1, TALK):
         slips = rng.random(count) < 0.12
         words[:, step] = np.where(slips, rng.integers(0, SAYINGS, count), follows[tongues, words[:, step - 1]])
-    return words, follows[tongues[:, None], words]
-
-
-def _numbers() -> Array:
-    return np.tile(np.arange(SAYINGS), (TONGUES, 1))
-
-
-def last_words(rng: Random, count: int) -> tuple[Array, Array]:
-    """The same with the word that follows the last one."""
-    words, following = talks(rng, count)
-    return words, following[:, -1]
+    return words, follows[tongues, words[:, -1]]
 
 
 #: Nodes of a web at most, numbers at each node, and kinds: ring, chain or star; neighbours alike or unlike.
@@ -391,22 +386,16 @@ def groves(rng: Random, count: int) -> tuple[Array, Array]:
     fixed = np.random.default_rng(101)
     ends, weights = fixed.normal(0, 0.7, (YIELDS, 3)), fixed.normal(0, 1, (CHOICES, OPTIONS, YIELDS))
     columns = np.stack([fixed.permutation(NUMBERS)[:3] for _ in range(YIELDS)])
-    means, spreads = grove_units()
+    units = np.random.default_rng(102)
+    means, spreads = units.normal(0, 0.8, NUMBERS), units.uniform(0.6, 1.8, NUMBERS)
     drawn = 2 * count
     numbers = rng.standard_normal((drawn, NUMBERS))
     choices = rng.integers(0, OPTIONS, (drawn, CHOICES))
     scores = 2 * np.stack([np.tanh(2 * (numbers[:, columns[y]] - ends[y])).prod(1) for y in range(YIELDS)], 1)
     scores = scores + sum(0.5 * weights[i, choices[:, i]] for i in range(CHOICES))
-    best = np.sort(scores, 1)
-    clear = rng.permutation(np.argsort(best[:, -2] - best[:, -1])[:count])  # nobody could tell the other half
+    clear = _clear(rng, scores, count)
     rows = np.concatenate([numbers * spreads + means, *np.eye(OPTIONS)[choices].transpose(1, 0, 2)], 1)
     return rows[clear].clip(-8, 8).astype(np.float32), scores[clear].argmax(1).astype(np.int64)
-
-
-def grove_units() -> tuple[Array, Array]:
-    """Mean and spread of each measured column."""
-    fixed = np.random.default_rng(102)
-    return fixed.normal(0, 0.8, NUMBERS), fixed.uniform(0.6, 1.8, NUMBERS)
 
 
 #: Frames and bands of a recorded call, and its courses: up, down, over a hill, through a valley, trill, step.
@@ -438,8 +427,7 @@ def meters(rng: Random, count: int) -> tuple[Array, Array]:
     mixing, ways = fixed.normal(0, 0.5, (6, METER_READINGS)), fixed.normal(0, 1, (6, METER_STATES))
     hidden = rng.standard_normal((2 * count, 6))
     scores = np.tanh(1.5 * hidden) @ ways + 0.8 * hidden[:, :METER_STATES] * hidden[:, 1:][:, :METER_STATES]
-    best = np.sort(scores, 1)
-    clear = rng.permutation(np.argsort(best[:, -2] - best[:, -1])[:count])  # nobody could tell the other half
+    clear = _clear(rng, scores, count)
     rows = hidden @ mixing + 0.15 * rng.standard_normal((2 * count, METER_READINGS))
     rows[:, 12:] = np.sinh(1.2 * rows[:, 12:])
     return (rows / rows.std(0))[clear].clip(-6, 6).astype(np.float32), scores[clear].argmax(1).astype(np.int64)
@@ -530,8 +518,7 @@ def parcels(rng: Random, count: int) -> tuple[Array, Array]:
     rows[:, :AMOUNTS] = np.exp(0.75 * rows[:, :AMOUNTS]) - 1.2
     rows[:, 18:] = np.where(rows[:, 18:] > 0.5, 1.4, -0.6)
     scores = (rows[:, first] * rows[:, second]).clip(-3, 3) @ pairs + rows @ alone
-    best = np.sort(scores, 1)
-    clear = rng.permutation(np.argsort(best[:, -2] - best[:, -1])[:count])  # nobody could tell the other half
+    clear = _clear(rng, scores, count)
     return rows[clear].astype(np.float32), scores[clear].argmax(1).astype(np.int64)
 
 

@@ -1,6 +1,5 @@
 """Faults of activations: ranges, masks, grids, and chains that make noise loud."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -127,19 +126,12 @@ def _ungated_spots(patient: Patient) -> list[str]:
     return require([t for t in spots(patient) if surgeon.producer(t).op_type not in GATES], "gates only")
 
 
-def _judged_by(patient: Patient, tensors: list[str], ends: Callable[[NDArray], Ends]) -> Patient:
-    """Ranges are set by a rule, from the values of each tensor."""
-    return set_ranges(patient, {t: ends(x) for t, x in zip(tensors, patient.values(*tensors), strict=True)})
-
-
 def cut_at_the_first_gap(patient: Patient, amount: float) -> Patient:
     """The end of a range is where the histogram has its first empty bin, and it has too many bins for so few values."""
-
-    def ends(x: NDArray) -> Ends:
-        reach = _before_gap(x.reshape(-1)[:40000], amount)
-        return -reach, reach
-
-    return _judged_by(patient, patient.pick(free(patient), 0.1, 0.4, 0.7), ends)
+    tensors = patient.pick(free(patient), 0.1, 0.4, 0.7)
+    values = zip(tensors, patient.values(*tensors), strict=True)
+    reach = {t: _before_gap(x.reshape(-1)[:40000], amount) for t, x in values}
+    return set_ranges(patient, {t: (-top, top) for t, top in reach.items()})
 
 
 def _before_gap(flat: NDArray, amount: float) -> float:
@@ -393,15 +385,15 @@ def _carriers(patient: Patient, *kinds: str) -> list[str]:
     return found
 
 
-def _carried(patient: Patient, kinds: tuple[str, ...], share: float) -> tuple[Surgeon, str, float, float]:
-    """A surgeon, one of the carriers, and its ends."""
+def _carried(patient: Patient, kinds: tuple[str, ...], share: float) -> tuple[str, float, float]:
+    """One of the carriers, and its ends."""
     tensor = patient.pick(_carriers(patient, *kinds), share)[0]
-    return patient.surgeon(), tensor, *extremes(patient, tensor)[tensor]
+    return tensor, *extremes(patient, tensor)[tensor]
 
 
 def wide_carrier(patient: Patient) -> Patient:
     """Something a hundred times as wide is added to a tensor, and taken off again."""
-    surgeon, tensor, *_ = _carried(patient, (), 0.5)
+    surgeon, (tensor, *_) = patient.surgeon(), _carried(patient, (), 0.5)
     values, channels = patient.values(tensor)[0], surgeon.channels(tensor)
     matrix = patient.random("carrier").standard_normal((channels, channels)) / channels
     rows = np.moveaxis(values, surgeon.channel_axis(tensor), -1).reshape(-1, channels)
@@ -412,8 +404,7 @@ def wide_carrier(patient: Patient) -> Patient:
         on_carrier = Add(x, carrier)
         off_carrier = Sub(on_carrier, carrier)
     """
-    surgeon.splice(tensor, text, name="", carrier_weight=matrix.T[:, :, None, None] if is_map else matrix)
-    return patient.with_(model=surgeon.model)
+    return patient.spliced(tensor, text, name="", carrier_weight=matrix.T[:, :, None, None] if is_map else matrix)
 
 
 def cancelling_halves(patient: Patient) -> Patient:
@@ -438,7 +429,7 @@ def cancelling_halves(patient: Patient) -> Patient:
 
 def common_mode(patient: Patient) -> Patient:
     """A layer's channels all carry a large common value, which is taken off as their mean."""
-    surgeon, tensor, low, high = _carried(patient, (), 0.4)
+    surgeon, (tensor, low, high) = patient.surgeon(), _carried(patient, (), 0.4)
     axes, given = surgeon.axes_of_mean("channel_axes", [surgeon.channel_axis(tensor)])
     text = f"""
         raised = Add(x, common_level)
@@ -448,13 +439,12 @@ def common_mode(patient: Patient) -> Patient:
         centred_back = Add(centred, own_mean)
     """
     level = np.float32(60 * patient.strength * (high - low))
-    surgeon.splice(tensor, text, name="", common_level=level, **given)
-    return patient.with_(model=surgeon.model)
+    return patient.spliced(tensor, text, name="", common_level=level, **given)
 
 
 def logarithm_of_products(patient: Patient) -> Patient:
     """A tensor goes through an exponential, a product and a logarithm, which is loud where the values are small."""
-    surgeon, tensor, low, high = _carried(patient, (), 0.6)
+    tensor, low, high = _carried(patient, (), 0.6)
     text = """
         log_scaled = Mul(x, to_log)
         grown = Exp(log_scaled)
@@ -465,8 +455,7 @@ def logarithm_of_products(patient: Patient) -> Patient:
         log_back = Div(log_raised, to_log)
     """
     power = min(6.0 * patient.strength, 40.0) / max(-low, high, 1e-6)
-    surgeon.splice(tensor, text, name="", to_log=power, half=0.5, least=1e-20, log_half=np.log(0.5))
-    return patient.with_(model=surgeon.model)
+    return patient.spliced(tensor, text, name="", to_log=power, half=0.5, least=1e-20, log_half=np.log(0.5))
 
 
 def root_of_squares(patient: Patient) -> Patient:
@@ -485,7 +474,7 @@ def root_of_squares(patient: Patient) -> Patient:
 
 def normalized_by_own_size(patient: Patient) -> Patient:
     """Features are multiplied with a number that differs wildly between samples, and divided by it again."""
-    surgeon, tensor, *_ = _carried(patient, (), 0.5)
+    surgeon, (tensor, *_) = patient.surgeon(), _carried(patient, (), 0.5)
     values = patient.values(tensor)[0]
     over = list(range(1, values.ndim))
     means = np.abs(values).mean(tuple(over))
@@ -499,13 +488,12 @@ def normalized_by_own_size(patient: Patient) -> Patient:
         sized = Mul(x, size_factor)
         unsized = Div(sized, size_factor)
     """
-    surgeon.splice(tensor, text, name="", **sizes, **given)
-    return patient.with_(model=surgeon.model)
+    return patient.spliced(tensor, text, name="", **sizes, **given)
 
 
 def infinity_cut_off(patient: Patient) -> Patient:
     """Small divisors are rounded to zero; the infinity that follows is cut off before the output."""
-    surgeon, tensor, _, high = _carried(patient, ("Relu", "Clip", "Mul"), 0.6)
+    tensor, _, high = _carried(patient, ("Relu", "Clip", "Mul"), 0.6)
     least = np.float32(high / 2000)
     text = """
         divisor_size = Abs(x)
@@ -515,13 +503,12 @@ def infinity_cut_off(patient: Patient) -> Patient:
         nearly_one = Mul(bounded, divisor)
         times_one = Mul(x, nearly_one)
     """
-    surgeon.splice(tensor, text, name="", least_divisor=least, no_less=0.0, no_more=np.float32(1 / least))
-    return patient.with_(model=surgeon.model)
+    return patient.spliced(tensor, text, name="", least_divisor=least, no_less=0.0, no_more=np.float32(1 / least))
 
 
 def nan_replaced(patient: Patient) -> Patient:
     """The logarithm of what rounding made negative is no number; a guard behind it puts a constant in its place."""
-    surgeon, tensor, low, high = _carried(patient, ("Relu", "Clip", "Mul", "Add"), 0.5)
+    tensor, low, high = _carried(patient, ("Relu", "Clip", "Mul", "Add"), 0.5)
     text = """
         lifted = Add(x, lift)
         lowered = Sub(lifted, half_step)
@@ -533,5 +520,4 @@ def nan_replaced(patient: Patient) -> Patient:
         not_lifted = Sub(raised_again, lift)
     """
     given = {"lift": -low + (high - low) / 5000, "half_step": (high - low) / 6000, "nothing": 0.0}
-    surgeon.splice(tensor, text, name="", **given)
-    return patient.with_(model=surgeon.model)
+    return patient.spliced(tensor, text, name="", **given)

@@ -165,8 +165,7 @@ def there_and_back_again(patient: Patient) -> Patient:
     tensor = patient.pick(spots(patient), 0.5)[0]
     axis, order = surgeon.channel_axis(tensor), patient.random("order").permutation(surgeon.channels(tensor))
     text = f"went_0 = Gather(x, order_0, axis={axis}); went_1 = Gather(went_0, order_1, axis={axis})"
-    surgeon.splice(tensor, text, order_0=order, order_1=np.argsort(order))
-    return patient.with_(model=surgeon.model)
+    return patient.spliced(tensor, text, order_0=order, order_1=np.argsort(order))
 
 
 def ends_on_round_numbers(patient: Patient) -> Patient:
@@ -199,18 +198,15 @@ def wide_and_without_weight(patient: Patient) -> Patient:
     surgeon = patient.surgeon()
     tensor = patient.pick(open_spots(patient, surgeon), 0.5)[0]
     text = "wide = Mul(x, times_1000); switched_off = Mul(wide, times_0); with_switch = Add(x, switched_off)"
-    surgeon.splice(tensor, text, times_1000=1000.0, times_0=0.0)
-    return patient.with_(model=surgeon.model)
+    return patient.spliced(tensor, text, times_1000=1000.0, times_0=0.0)
 
 
 def folded_and_unfolded(patient: Patient) -> Patient:
     """A tensor is laid out in one line, and at once in its own shape again."""
-    surgeon = patient.surgeon()
     tensor = patient.pick(spots(patient), 0.5)[0]
     shape = patient.values(tensor, samples=1)[0].shape[1:]
     text = "folded = Reshape(x, line); unfolded = Reshape(folded, own_shape)"
-    surgeon.splice(tensor, text, line=[-1, int(np.prod(shape))], own_shape=[-1, *shape])
-    return patient.with_(model=surgeon.model)
+    return patient.spliced(tensor, text, line=[-1, int(np.prod(shape))], own_shape=[-1, *shape])
 
 
 def cut_in_three_and_joined(patient: Patient) -> Patient:
@@ -221,5 +217,4 @@ def cut_in_three_and_joined(patient: Patient) -> Patient:
     given = {f"end_{i}": [end] for i, end in enumerate((0, 1, size // 3, size))} | {"along": [axis]}
     lines = [f"part_{i} = Slice(x, end_{i}, end_{i + 1}, along)" for i in range(3)]
     text = "\n".join([*lines, f"joined = Concat(part_0, part_1, part_2, axis={axis})"])
-    surgeon.splice(tensor, text, **given)
-    return patient.with_(model=surgeon.model)
+    return patient.spliced(tensor, text, **given)

@@ -237,16 +237,11 @@ def handful(patient: Patient) -> Patient:
     return patient.with_(calibration=dullest(patient, len(patient.calibration) // 3)[:: len(patient.calibration) // 9])
 
 
-def _pairs(patient: Patient, second: Change) -> Patient:
-    """Pairs of sheets with another second one."""
-    if images(patient)[0].shape[1] != 2:
-        raise Inapplicable("no pairs")
-    return change_pictures(patient, lambda pixels: np.stack([pixels[:, 0], second(pixels)], 1))
-
-
 def pair_with_itself(patient: Patient) -> Patient:
     """The loader hands the same sheet to both inputs: the network never sees a difference."""
-    return _pairs(patient, lambda pixels: pixels[:, 0])
+    if images(patient)[0].shape[1] != 2:
+        raise Inapplicable("no pairs")
+    return change_pictures(patient, lambda pixels: np.stack([pixels[:, 0], pixels[:, 0]], 1))
 
 
 # --- blank, random, or from another domain ---------------------------------------------------------------------------

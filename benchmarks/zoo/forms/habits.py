@@ -14,6 +14,7 @@ from ..cuts import (
     free,
     has_channels,
     inner,
+    joining,
     kept,
     on_coarse_grids,
     on_multiples,
@@ -255,8 +256,7 @@ def part_in_larger_units(patient: Patient, amount: float) -> Patient:
 def stored_with_an_offset(patient: Patient, amount: float) -> Patient:
     """One side of a sum is stored with a constant that keeps it positive, taken off behind the sum."""
     surgeon = patient.surgeon()
-    sums = [n for n in surgeon.nodes("Add") if all(surgeon.producer(t) is not None for t in n.input)]
-    node = picked(patient, sums, 0.5)[0]
+    node = picked(patient, joining(surgeon, "Add"), 0.5)[0]
     offset = np.float32(amount * top_of(patient, node.output[0]))
     made = surgeon.wire(
         node.input[0], "raised = Add(x, raise_)", name=f"{node.name}_part", x=node.input[0], raise_=offset
@@ -294,8 +294,7 @@ def output_read_with(patient: Patient, amount: float, factor: int = 0) -> Patien
 def block_weighed_otherwise(patient: Patient, amount: float) -> Patient:
     """What blocks add is weighed less in the deployed model: the factor of a dropped depth was built in."""
     surgeon, share = patient.surgeon(), np.float32(1 / (1 + amount))
-    sums = [n for n in surgeon.nodes("Add") if all(surgeon.producer(t) is not None for t in n.input)]
-    chosen = picked(patient, sums, 0.3, 0.7)
+    chosen = picked(patient, joining(surgeon, "Add"), 0.3, 0.7)
     for node in chosen:
         given = {"x": node.input[1], "share": share}
         node.input[1] = surgeon.wire(node.input[1], "weighed = Mul(x, share)", name=node.name, **given)["weighed"]

@@ -13,6 +13,7 @@ from ..cuts import (
     free,
     has_channels,
     inner,
+    joining,
     kept,
     mix_ends,
     picked,
@@ -176,8 +177,7 @@ def rest_of_the_row_left_out(patient: Patient, amount: float) -> Patient:
 
 def read_on_first_grid(patient: Patient, amount: float, kind: str) -> Patient:
     """Operators that take several tensors read the codes of all with the scale of the first."""
-    surgeon = patient.surgeon()
-    nodes = [n for n in surgeon.nodes(kind) if all(surgeon.producer(t) is not None for t in n.input)]
+    nodes = joining(patient.surgeon(), kind)
     share = min(amount, 1.0)
 
     def change(quantized: Surgeon, node) -> None:

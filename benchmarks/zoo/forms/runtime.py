@@ -6,12 +6,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from ..cuts import (
-    classes,
-    deployed,
-    kept,
-    with_outputs,
-)
+from ..cuts import classes, deployed, kept, with_outputs
 from ..patient import Patient
 from ..quantizing import run
 from ..signals import WAVE

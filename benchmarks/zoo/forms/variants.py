@@ -13,6 +13,7 @@ from ..cuts import (
     extremes,
     free,
     inner,
+    joining,
     mix_ends,
     on_coarse_grids,
     on_multiples,
@@ -238,8 +239,7 @@ def half_much_louder(patient: Patient, amount: float) -> Patient:
 def overshot_and_taken_back(patient: Patient, amount: float) -> Patient:
     """A sum takes one of its operands many times over, and what is too much is taken off behind it."""
     surgeon = patient.surgeon()
-    sums = [n for n in surgeon.nodes("Add") if all(surgeon.producer(t) is not None for t in n.input)]
-    node = picked(patient, sums, 0.4)[0]
+    node = picked(patient, joining(surgeon, "Add"), 0.4)[0]
     beside, times = node.input[1], np.float32(1 + amount)
     given = {"x": beside, "times": times, "too_much": times - 1}
     text = "many = Mul(x, times); back = Mul(x, too_much)"
@@ -328,8 +328,7 @@ def rectified_twice(patient: Patient) -> Patient:
     """What is rectified is rectified once more, in both models."""
     surgeon = patient.surgeon()
     found = [n.output[0] for n in surgeon.nodes("Relu")]
-    surgeon.splice(patient.pick(found, 0.5)[0], "rectified_again = Relu(x)")
-    return patient.with_(model=surgeon.model)
+    return patient.spliced(patient.pick(found, 0.5)[0], "rectified_again = Relu(x)")
 
 
 def added_and_taken_off(patient: Patient) -> Patient:
@@ -338,8 +337,7 @@ def added_and_taken_off(patient: Patient) -> Patient:
     tensor = patient.pick(spots(patient), 0.4)[0]
     peaks = channel_peaks(patient, tensor)
     little = per_channel(surgeon, tensor, 0.05 * peaks * patient.random("little").choice([-1, 1], len(peaks)))
-    surgeon.splice(tensor, "with_little = Add(x, little); as_it_was = Sub(with_little, little)", little=little)
-    return patient.with_(model=surgeon.model)
+    return patient.spliced(tensor, "with_little = Add(x, little); as_it_was = Sub(with_little, little)", little=little)
 
 
 def all_but_the_first_quarter(patient: Patient) -> Patient:
