@@ -1,4 +1,4 @@
-"""Faults of the runtime and of the files: operators that compute something else, models and labels that do not fit."""
+"""Faults of the runtime and of the files: boards and operators that compute something else, models that differ."""
 
 from collections.abc import Callable
 
