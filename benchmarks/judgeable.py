@@ -9,8 +9,7 @@ lists it, as a cause or among what one absorbs; it is costly where answers chang
 
 import os
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ.setdefault("QUANTMEDIC_EXACT_KERNELS", "1")
+os.environ |= {"OMP_NUM_THREADS": "1", "QUANTMEDIC_EXACT_KERNELS": "1"}
 
 import argparse
 import tempfile
@@ -23,7 +22,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from zoo.cuts import requantize, spots, weights_of
+from zoo.cuts import per_channel, requantize, spots, weights_of
 from zoo.draw import TUNING_SEEDS, draw_network
 from zoo.forms.graph import two_bit_last_layer
 from zoo.forms.weights import sign_of_last_layer, ternary_last_layer
@@ -113,8 +112,10 @@ def draw_joint(patient: Patient, rng: np.random.Generator, ratio: float) -> Draw
         factor = 16 * ratio * min(size for t, size in sizes.items() if t != wide) / sizes[wide]
         surgeon.amplify(wide, np.full(surgeon.channels(wide), factor, np.float32))
     else:
-        tensor, given = choose(rng, spots(patient)), {"width": 16 * ratio}
-        axis, end = surgeon.channel_axis(tensor), surgeon.channels(tensor)
+        tensor = choose(rng, spots(patient))
+        (x,), axis, end = values(patient, tensor), surgeon.channel_axis(tensor), surgeon.channels(tensor)
+        gains = per_channel(surgeon, tensor, rng.uniform(0.7, 1, end))  # Else what is wide would lie on the sum's grid.
+        given = {"width": gains * np.float32(16 * ratio * np.ptp(x) / np.ptp(x * gains))}
         text = "wide = Mul(x, width); joint = Add(x, wide); back = Sub(joint, wide)"
         if rng.random() < 0.5:
             text = f"wide = Mul(x, width); joint = Concat(x, wide, axis={axis}); cut = Slice(joint, from_, to, axis)"
@@ -195,8 +196,8 @@ def ask(kind: str, ill: Patient, quantized: onnx.ModelProto) -> Said:
     rules = {rule.id for rule in RULES.rules if rule.cause in right}
     hidden = ["absorbed" for c in causes for each in c.absorbs if each.rule in rules]
     words = ", ".join(f"{c.cause} {c.severity}/{c.harm}" for c in causes) or "nothing"
-    stated = [c.severity for c in causes if c.cause in right] + hidden
-    return next(iter(stated), ""), bool(causes) and causes[0].cause in right, words
+    stated = [*(c.severity for c in causes if c.cause in right), *hidden, ""]
+    return stated[0], bool(causes) and causes[0].cause in right, words
 
 
 def make(kind: str, grade: str, seed: list[int], tries: int) -> tuple[str, bool, Said, Said]:
@@ -242,8 +243,7 @@ def main() -> None:
         stated, costly = ([bool(said[0]) for _, costs, said, _ in cases if costs or each] for each in (True, False))
         first, quiet = sum(said[1] for _, _, said, _ in cases), sum(not twin[0] for *_, twin in cases)
         kinds = ", ".join(f"{n} {kind}" for kind, n in Counter(said[0] for _, _, said, _ in cases if said[0]).items())
-        counts = f"{len(cases):5d}{sum(stated):8d}{first:7d}{quiet:12d}{sum(costly):10d} of {len(costly)}"
-        print(f"{name}{counts}  {kinds}")
+        print(f"{name}{len(cases):5d}{sum(stated):8d}{first:7d}{quiet:12d}{sum(costly):10d} of {len(costly)}  {kinds}")
 
 
 if __name__ == "__main__":
