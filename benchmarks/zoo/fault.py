@@ -4,7 +4,7 @@ A row is carried out by the function of ``forms`` that has its name, or by that 
 
 ``set``
     ``tuning`` and ``reporting`` for what the rules are tuned on and what tuning does not see, ``real`` for what only
-    networks have that others trained, ``a`` to ``j`` for the sets that tuning did not see when they were asked first.
+    networks have that others trained, ``a`` to ``k`` for the sets that tuning did not see when they were asked first.
 ``right``
     Names of the causes of which any counts as right; the first is the best name.
 ``also``
@@ -34,7 +34,7 @@ from .mild import searched
 from .patient import Patient
 
 #: Sets that tuning did not see when they were asked first.
-SETS = "abcdefghij"
+SETS = "abcdefghijk"
 Form = Callable[[Patient], Patient]
 FAMILIES = ("sanity", "data", "weights", "activations", "graph", "precision", "runtime")
 TABLE = Path(__file__).with_name("faults.csv")

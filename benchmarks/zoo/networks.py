@@ -292,6 +292,8 @@ def _fresh(name: str, family: str, make: Make, pixels: Preprocessing | None = No
 
 #: What most published networks for colour pictures want.
 PHOTOGRAPHS = Preprocessing(255.0, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+#: What networks want that prepare pixels themselves.
+PIXELS = Preprocessing(1.0)
 #: Networks that belong to a set of faults which tuning never saw, by the set.
 FRESH_NETWORKS: dict[str, dict[str, Network]] = {
     letter: {network.name: network for network in networks}
@@ -340,6 +342,11 @@ FRESH_NETWORKS: dict[str, dict[str, Network]] = {
             _fresh("badges", "residual, channels made of channels one by one, colour", pictures.badges, PHOTOGRAPHS),
             _fresh("parcels", "table, columns crossed with themselves, a gate", signals.parcels),
             _fresh("tides", "foretells levels, dilated convolutions with gates", signals.tides, task=NO_ANSWER),
+        ),
+        "k": (
+            _fresh("harbours", "boxes and scores from two levels, SiLU, colour", pictures.harbours, UNIT, DETECTION),
+            _fresh("stars", "set of observations, seats that attend, GELU", signals.stars),
+            _fresh("flowers", "depthwise, residual, centres pixels itself", pictures.flowers, PIXELS),
         ),
     }.items()
 }

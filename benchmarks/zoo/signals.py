@@ -538,3 +538,30 @@ def tides(rng: Random, count: int) -> tuple[Array, Array]:
     levels = (waves + surge) * np.array([1.0, 0.8, 1.2, 0.6])[:, None]
     levels += 0.05 * rng.standard_normal(levels.shape)
     return levels[:, :, None, :HOURS].astype(np.float32), levels[:, 0, HOURS:].astype(np.float32)
+
+
+#: Times at which a star may be looked at, what is told of each (hour, brightness, doubt, whether it was), and stars.
+LOOKS, TOLD, STARS = 40, 4, 6
+
+
+def stars(rng: Random, count: int) -> tuple[Array, Array]:
+    """Brightness of a star at odd hours, seats without an observation left empty, and how the star changes."""
+    kinds = rng.integers(0, STARS, count)
+    hours = np.sort(rng.uniform(-1.7, 1.7, (count, LOOKS)), 1)
+    phase = (hours / rng.uniform(0.5, 1.6, (count, 1)) + rng.uniform(0, 1, (count, 1))) % 1
+    since = hours - rng.uniform(-1.2, 0.9, (count, 1))
+    shapes = np.stack(
+        [
+            np.zeros_like(hours),
+            1.2 * np.sin(2 * np.pi * phase),
+            2.6 * (0.5 - phase),
+            1.0 - 3.0 * (np.abs(phase - 0.5) < 0.11),
+            3.0 * np.where(since > 0, np.exp(-3 * np.maximum(since, 0)), 0) - 0.7,
+            0.9 * hours * rng.choice([-1, 1], (count, 1)),
+        ]
+    )[kinds, np.arange(count)]
+    doubt = rng.uniform(0.08, 0.35, (count, 1)) * np.exp(rng.normal(0, 0.2, hours.shape))
+    bright = rng.uniform(0.8, 1.25, (count, 1)) * shapes + doubt * rng.standard_normal(hours.shape)
+    there = np.arange(LOOKS) < rng.integers(24, LOOKS + 1, (count, 1))
+    rows = np.stack([hours, bright, 3 * doubt, np.ones_like(hours)], 2) * there[..., None]
+    return rows.astype(np.float32), kinds.astype(np.int64)
