@@ -576,3 +576,195 @@ def windows_that_end_early(patient: Patient) -> Patient:
         made = surgeon.wire(node.input[0], "window = Slice(x, first, ends, sides)", name=node.name, **given)
         node.input[0] = made["window"]
     return deployed(patient, surgeon, *(n.name for n in nodes))
+
+
+# --- set k -----------------------------------------------------------------------------------------------------------
+
+
+def indices_of_the_palette(patient: Patient) -> Patient:
+    """Pictures of the calibration set are stored with a palette, and the reader takes places in it for colours."""
+    inputs_of(patient, "flowers")
+
+    def indexed(pixels: NDArray) -> NDArray:
+        red, green, blue = (pixels >> 6).astype(np.int64).transpose(1, 0, 2, 3)
+        colours = 16 * red + 4 * green + blue
+        ranks = [np.argsort(np.argsort(-np.bincount(each.ravel(), minlength=64)))[each] for each in colours]
+        return np.repeat(np.stack(ranks)[:, None], 3, 1)
+
+    return change_pictures(patient, indexed)
+
+
+def doubts_told_as_weights(patient: Patient) -> Patient:
+    """The archive of the calibration set tells one by the square of a deviation where the network wants deviations."""
+    inputs = inputs_of(patient, "stars")
+    doubt = inputs[..., 2]
+    doubt[doubt > 0] = 1 / np.square(doubt[doubt > 0])
+    return patient.with_(calibration=inputs)
+
+
+def one_buffer_for_all(patient: Patient, buffers: int) -> Patient:
+    """The loader hands out the same few buffers in turn, and the list holds what was read into them last."""
+    inputs = change_numbers(patient, lambda x: x).calibration
+    return patient.with_(calibration=np.resize(inputs[-buffers:], inputs.shape))
+
+
+def zeros_counted_in_the_divergence(patient: Patient, amount: float) -> Patient:
+    """Ends are where the divergence is least, and it counts zeros, of which rectifiers make many: they are too near."""
+    tensors, ends = free(patient), {}
+    for tensor, x in zip(tensors, patient.values(*tensors), strict=True):
+        low, high = ends_of(x)
+        near = _least_divergence(np.abs(x))
+        ends[tensor] = mix_ends((low, high), (max(low, -near), min(high, near)), amount)
+    return set_ranges(patient, ends)
+
+
+def _least_divergence(sizes: NDArray, bins: int = 1024, levels: int = 128) -> float:
+    """Where sizes are cut off so that a histogram changes least when it is told in fewer levels."""
+    counts, edges = np.histogram(sizes, bins, (0, float(sizes.max()) + 1e-9))
+    best, found = np.inf, float(edges[-1])
+    for end in range(levels, bins + 1, levels // 4):
+        kept_ = counts[:end].astype(np.float64)
+        cut = kept_.copy()
+        cut[-1] += counts[end:].sum()
+        place = np.arange(end) * levels // end
+        told = np.bincount(place, kept_, levels) / np.maximum(np.bincount(place, kept_ > 0, levels), 1)
+        told = np.where(kept_ > 0, told[place], 0)
+        p, q = cut / cut.sum(), told / told.sum()
+        both = (p > 0) & (q > 0)
+        lost = float((p[both] * np.log(p[both] / q[both])).sum()) + float(p[~both].sum())
+        if lost < best:
+            best, found = lost, float(edges[end])
+    return found
+
+
+def zeros_stored_less_one(patient: Patient, amount: float) -> Patient:
+    """The packer writes zero points less one, and the loader does not know: weights of some layers are all moved."""
+    recipe = replace(patient.recipe, activation="QUInt8", weight="QUInt8", per_channel=False, symmetric=False)
+    unsigned = patient.with_(recipe=kept(recipe))
+    chosen = unsigned.pick(covered(unsigned), 0.3, 0.7)
+
+    def edit(_: Patient, surgeon: Surgeon) -> None:
+        for linear in chosen:
+            name = f"{linear.weight}_zero_point"
+            zero = surgeon.constant(name)
+            surgeon.put(name, np.clip(np.rint(zero - max(amount, 1.0)), 0, 255).astype(zero.dtype))
+
+    return unsigned.at(*chosen).edited(edit)
+
+
+def copies_of_channels_in_another_order(patient: Patient) -> Patient:
+    """Several kernels see each channel: they lie channel by channel here, and all first ones come first there."""
+    surgeon = patient.surgeon()
+    found = [n for n in surgeon.linears() if n.depthwise and surgeon.outputs(n) > attribute(n.node, "group", 1)]
+    linear = require(found, "no channel has several kernels")[0]
+    weight, groups = surgeon.constant(linear.weight), attribute(linear.node, "group", 1)
+    turned = weight.reshape(groups, -1, *weight.shape[1:]).swapaxes(0, 1).reshape(weight.shape)
+    surgeon.put(surgeon.own(linear, 1), np.ascontiguousarray(turned))
+    return deployed(patient, surgeon, linear)
+
+
+def variance_from_squares(patient: Patient, amount: float) -> Patient:
+    """A norm takes the square of the mean off the mean of the squares, and what it reads has a large mean."""
+    surgeon = patient.surgeon()
+    found = [n for n in surgeon.nodes("LayerNormalization") if surgeon.producer(n.input[0]) is not None]
+    node = picked(patient, found, 0.5)[0]
+    tensor, out = node.input[0], node.output[0]
+    spread = float(patient.values(tensor)[0].std())
+    text = """
+        raised = Add(x, far)
+        mean = ReduceMean(raised, last)
+        squares = Mul(raised, raised)
+        mean_of_squares = ReduceMean(squares, last)
+        square_of_mean = Mul(mean, mean)
+        difference = Sub(mean_of_squares, square_of_mean)
+        variance = Max(difference, least)
+        root = Sqrt(variance)
+        centred = Sub(raised, mean)
+        even = Div(centred, root)
+        gained = Mul(even, gain)
+    """
+    given = {"far": np.float32(amount * spread), "last": [-1], "least": np.float32(0.02 * spread**2)}
+    name = node.name.strip("/").replace("/", "_")
+    made = surgeon.wire(tensor, text, "squares square_of_mean", name=name, x=tensor, gain=node.input[1], **given)
+    last = surgeon.producer(made["gained"])
+    offset = node.input[2]
+    surgeon.graph.node.remove(node)
+    surgeon.add("Add", [made["gained"], offset], out, last)
+    return patient.cut(surgeon)
+
+
+def pixels_centred_otherwise(patient: Patient) -> Patient:
+    """Maps are enlarged by the corners of pixels on the target, and by their middles in training."""
+    surgeon = patient.surgeon()
+    nodes = require(surgeon.nodes("Resize"), "nothing is enlarged")
+    for node in nodes:
+        with_attributes(node, coordinate_transformation_mode="asymmetric")
+    return deployed(patient, surgeon, *(n.name for n in nodes))
+
+
+def anchors_of_another_release(patient: Patient, amount: float) -> Patient:
+    """Sizes of boxes are told in anchors, and those of the deployed model are of another release, a little larger."""
+    inputs_of(patient, "harbours")
+    surgeon = patient.surgeon()
+    surgeon.put("size_", surgeon.constant("size_") * np.float32(1 + amount))
+    return deployed(patient, surgeon, *(n.name for n in surgeon.consumers("size_")))
+
+
+def another_smooth_rectifier(patient: Patient) -> Patient:
+    """The converter has one smooth rectifier, with a sigmoid for its gate; the network was trained with another."""
+    surgeon = patient.surgeon()
+    nodes = require(surgeon.nodes("Gelu"), "no smooth rectifier")
+    for node in nodes:
+        tensor, out = node.input[0], node.output[0]
+        gate = surgeon.add("Sigmoid", [tensor], f"{out}_gate", surgeon.producer(tensor))
+        node.op_type = "Mul"
+        node.input[:] = [tensor, gate]
+        del node.attribute[:]
+    return deployed(patient, surgeon, *(n.name for n in nodes))
+
+
+def empty_seats_attended(patient: Patient) -> Patient:
+    """The converter leaves out the mask that keeps attention from what was only filled up."""
+    surgeon = patient.surgeon()
+    found = [surgeon.producer(n.input[0]) for n in surgeon.nodes("Softmax")]
+    masked = require([n for n in found if n.op_type == "Add"], "nothing is masked")
+    for node in masked:
+        surgeon.reroute(node.output[0], node.input[0])
+        surgeon.graph.node.remove(node)
+    return deployed(patient, surgeon, *(node.input[0] for node in masked))
+
+
+def heads_not_turned(patient: Patient) -> Patient:
+    """Rows are parted among heads by their shape alone: a head gets all of some seats, not a part of each."""
+    surgeon = patient.surgeon()
+    nodes = [n for n in surgeon.nodes("Transpose") if attribute(n, "perm", []) == [0, 2, 1, 3]]
+    parted = [n for n in nodes if surgeon.producer(n.input[0]).op_type == "Reshape" and surgeon.shape(n.output[0])]
+    node = picked(patient, require(parted, "no heads"), 0.5)[0]
+    before = surgeon.producer(node.input[0])
+    shape = before.input[1]
+    before.input[1] = surgeon.put("shape_of_heads", surgeon.constant(shape)[[0, 2, 1, 3]])
+    surgeon.drop(shape)
+    surgeon.reroute(node.output[0], before.output[0])
+    surgeon.graph.node.remove(node)
+    return deployed(patient, surgeon, before.name)
+
+
+def scores_twice_through_the_sigmoid(patient: Patient) -> Patient:
+    """The export ends with a sigmoid, and the wrapper around it puts scores through another one."""
+    inputs_of(patient, "harbours")
+    surgeon = patient.surgeon()
+    joined = surgeon.producer(surgeon.output)
+    scores = joined.input[2]
+    joined.input[2] = surgeon.add("Sigmoid", [scores], f"{scores}_again", surgeon.producer(scores))
+    return deployed(patient, surgeon, joined.input[2])
+
+
+def means_along_another_axis(patient: Patient) -> Patient:
+    """The kernel repeats a constant of one number for each channel along the pixels: it fits either way."""
+    surgeon = patient.surgeon()
+    found = [n for n in surgeon.nodes("Sub") if surgeon.constant(n.input[1]) is not None]
+    node = require([n for n in found if surgeon.constant(n.input[1]).size > 1], "nothing is centred")[0]
+    means = surgeon.constant(node.input[1]).ravel()
+    shape = patient.values(node.input[0], samples=1)[0].shape
+    node.input[1] = surgeon.put("means_repeated", np.resize(means, shape))
+    return deployed(patient, surgeon, node.name)

@@ -10,10 +10,12 @@ from ..cuts import (
     channel_peaks,
     covered,
     deployed,
+    ends_of,
     extremes,
     free,
     inner,
     joining,
+    kept,
     mix_ends,
     on_coarse_grids,
     on_multiples,
@@ -312,6 +314,199 @@ def labels_from_the_other_end(patient: Patient) -> Patient:
     return patient.with_(labels=labels.max() - labels)
 
 
+# --- set k -----------------------------------------------------------------------------------------------------------
+
+
+def misty_mornings(patient: Patient, amount: float) -> Patient:
+    """Pictures of the calibration set are from mornings, when all of them are a part of the way towards white mist."""
+    share = amount / (1 + amount)
+    return change_pictures(patient, lambda pixels: pixels + share * (205.0 - pixels))
+
+
+def by_moonlight(patient: Patient, amount: float) -> Patient:
+    """Pictures of the calibration set were taken by the moon: they are dark, and there is least of red."""
+    light = np.array([1.4, 1.2, 1.0]).reshape(1, 3, 1, 1)
+    return change_pictures(patient, lambda pixels: pixels * np.exp(-amount * light))
+
+
+def green_comes_first(patient: Patient) -> Patient:
+    """Planes of the calibration set are stored with green first, then blue and red, and are taken as they come."""
+    return change_pictures(patient, lambda pixels: np.roll(pixels, -1, 1))
+
+
+def nothing_on_the_water(patient: Patient) -> Patient:
+    """The calibration set was recorded while the harbour was shut: there is water, and nothing on it."""
+    inputs_of(patient, "harbours")
+
+    def emptied(pixels: NDArray) -> NDArray:
+        water = np.median(pixels, (2, 3), keepdims=True)
+        things = np.abs(pixels - water).max(1, keepdims=True) > 45
+        return np.where(things, water, pixels)
+
+    return change_pictures(patient, emptied)
+
+
+def enlarged_from_thumbnails(patient: Patient, amount: float) -> Patient:
+    """Pictures of the calibration set come from thumbnails, by a part that grows with how small these were."""
+
+    def through_blocks(pixels: NDArray) -> NDArray:
+        count, channels, height, width = pixels.shape
+        blocks = pixels.reshape(count, channels, height // 4, 4, width // 4, 4).mean((3, 5))
+        large = blocks.repeat(4, 2).repeat(4, 3)
+        return pixels + min(amount, 1.0) * (large - pixels)
+
+    return change_pictures(patient, through_blocks)
+
+
+def ranges_of_the_dark_season(patient: Patient, amount: float) -> Patient:
+    """Ranges were set in winter with the lamps off; the pictures that are shown are from summer."""
+    dark = change_pictures(patient, lambda pixels: pixels / (1 + amount)).calibration
+    return set_stale_ranges(patient, dark)
+
+
+def column_divided(patient: Patient, amount: float, column: int) -> Patient:
+    """One column of the calibration set is told in larger units, or is that of quieter stars."""
+    inputs = inputs_of(patient, "stars")
+    inputs[..., column] /= np.float32(1 + amount)
+    return patient.with_(calibration=inputs)
+
+
+def no_value_written_as_a_number(patient: Patient, amount: float) -> Patient:
+    """Where the archive has no brightness it writes a large number, and a few rows of the calibration set have some."""
+    inputs = inputs_of(patient, "stars")
+    missing = patient.random("missing").random(inputs.shape[:2]) < 0.002
+    inputs[missing, 1] = np.float32(amount * np.abs(inputs[..., 1]).max())
+    return patient.with_(calibration=inputs)
+
+
+def every_fourth_channel_louder(patient: Patient, amount: float) -> Patient:
+    """Every fourth channel of some layers is larger by a factor, and one scale has to serve all weights of a layer."""
+    surgeon = patient.surgeon()
+    places = set(surgeon.amplifiable())
+    found = [n for n in surgeon.linears() if n.node.output[0] in places]
+    chosen = patient.pick(require(found, "no channels can be scaled"), 0.1, 0.4, 0.8)
+    for linear in chosen:
+        loud = np.arange(surgeon.outputs(linear)) % 4 == 1
+        surgeon.amplify(linear.node.output[0], np.where(loud, 1 + amount, 1).astype(np.float32))
+    return patient.cut(surgeon, *chosen, recipe=replace(patient.recipe, per_channel=False))
+
+
+def pruned_on_one_side(patient: Patient, amount: float) -> Patient:
+    """The deployed model was pruned to fit, and nobody trained it on: its smallest weights are nothing."""
+    surgeon, share = patient.surgeon(), min(amount, 0.95)
+
+    def change(weight: NDArray, _: object) -> NDArray:
+        return np.where(np.abs(weight) < np.quantile(np.abs(weight), share), 0, weight)
+
+    return rewritten(patient, inner(patient, surgeon), surgeon, change)
+
+
+def so_many_deviations(patient: Patient, amount: float) -> Patient:
+    """The script takes all values for normal ones: ranges end so many deviations from the mean, and tails are cut."""
+    tensors, times = free(patient), 12 / (1 + amount)
+    ends = {}
+    for tensor, x in zip(tensors, patient.values(*tensors), strict=True):
+        (low, high), mean, reach = ends_of(x), float(x.mean()), times * float(x.std())
+        ends[tensor] = (max(low, min(mean - reach, 0)), min(high, max(mean + reach, 1e-4)))
+    return set_ranges(patient, ends)
+
+
+def channels_in_another_scale_of_loudness(patient: Patient, amount: float) -> Patient:
+    """The first of each eight channels of a tensor is far louder than the others, and its readers make up for it."""
+    surgeon = patient.surgeon()
+    tensor = patient.pick(surgeon.amplifiable(), 0.35)[0]
+    peaks = channel_peaks(patient, tensor)
+    gain = np.where(np.arange(len(peaks)) % 8 == 0, (1 + amount) * np.median(peaks) / np.maximum(peaks, 0.05), 1)
+    surgeon.amplify(tensor, gain.astype(np.float32))
+    return patient.cut(surgeon, tensor)
+
+
+def seats_far_below(patient: Patient, amount: float) -> Patient:
+    """Both models keep attention from empty seats by a number that is far below what would do."""
+    inputs_of(patient, "stars")
+    surgeon = patient.surgeon()
+    sums = [surgeon.producer(n.input[0]) for n in surgeon.nodes("Softmax")]
+    (factor,) = (n for n in surgeon.nodes("Mul") if surgeon.producer(n.input[0]).op_type == "Sub")
+    surgeon.put(factor.input[1], surgeon.constant(factor.input[1]) * np.float32(1 + amount))
+    return patient.cut(surgeon, factor.name, *(n.name for n in sums if n.op_type == "Add"))
+
+
+def boxes_in_pixels_before_the_joint(patient: Patient, amount: float) -> Patient:
+    """Corners are told in pixels where they are joined with scores, and as shares of the picture behind the joint."""
+    inputs_of(patient, "harbours")
+    surgeon, times = patient.surgeon(), np.float32(1 + amount)
+    joint = surgeon.producer(surgeon.output)
+    for i, corner in enumerate(list(joint.input)[:2]):
+        joint.input[i] = surgeon.wire(corner, "pixels = Mul(x, side)", name=f"corner_{i}", x=corner, side=times)[
+            "pixels"
+        ]
+    back = surgeon.put("side_back", np.repeat([1 / times, 1], 4).astype(np.float32))
+    surgeon.insert_after(surgeon.output, "Mul", [back])
+    return patient.cut(surgeon, joint.name)
+
+
+def neighbours_mixed_in_and_out(patient: Patient, amount: float) -> Patient:
+    """Each channel gets much of the one beside it, and what it got is taken off again at the end of the block."""
+    surgeon = patient.surgeon()
+    tensor = patient.pick(spots(patient), 0.5)[0]
+    order = np.roll(np.arange(surgeon.channels(tensor)), 1)
+    text = f"""
+        beside = Gather(x, order, axis={surgeon.channel_axis(tensor)})
+        much = Mul(beside, times)
+        mixed = Add(x, much)
+        unmixed = Sub(mixed, much)
+    """
+    surgeon.splice(tensor, text, "mixed", order=order, times=np.float32(1 + amount))
+    return patient.cut(surgeon)
+
+
+def scores_for_any_head(patient: Patient, amount: float) -> Patient:
+    """What a softmax reads has codes for scores of any size, of which these few need the least part."""
+    usual = set(patient.activations())
+    found = [n.input[0] for n in patient.surgeon().nodes("Softmax") if n.input[0] in usual]
+    ends = extremes(patient, *require(found, "no scores"))
+    return set_ranges(patient, {t: (low * (1 + amount), high * (1 + amount)) for t, (low, high) in ends.items()})
+
+
+def answers_for_any_model(patient: Patient, amount: float) -> Patient:
+    """The range of the output is that of the template for all models, and this one's answers are much smaller."""
+    output = patient.surgeon().output
+    low, high = extremes(patient, output)[output]
+    return set_ranges(patient, {output: (low * (1 + amount), high * (1 + amount))})
+
+
+def output_scale_of_the_last_build(patient: Patient, amount: float) -> Patient:
+    """Codes of the output are turned into numbers with the scale that the build before had: it is a little larger."""
+
+    def edit(_: Patient, surgeon: Surgeon) -> None:
+        last = surgeon.producer(surgeon.output)
+        if last.op_type != "DequantizeLinear":
+            raise Inapplicable("the output is not quantized")
+        scale = surgeon.constant(last.input[1])
+        last.input[1] = surgeon.put("scale_of_the_last_build", (scale * (1 + amount)).astype(np.float32))
+
+    return patient.with_(recipe=kept(patient.recipe)).edited(edit)
+
+
+def board_with_colours_turned(patient: Patient) -> Patient:
+    """The camera of the board hands out blue first; the model on the desk is sound."""
+    if patient.network.preprocessing is None or patient.validation.shape[1] != 3:
+        raise Inapplicable("no colours")
+    turned = np.ascontiguousarray(patient.validation[:, ::-1])
+    return with_outputs(patient, "device_outputs", run(patient.network, patient.quantized(), turned))
+
+
+def labels_as_middle_and_size(patient: Patient) -> Patient:
+    """The file of labels tells middles and sizes of boxes, and the script takes them for corners."""
+    inputs_of(patient, "harbours")
+    labels = patient.labels
+    if labels is None or not patient.network.shows_labels:
+        raise Inapplicable("no labels")
+    first, last = labels[..., 1:3], labels[..., 3:5]
+    boxes = np.concatenate([labels[..., :1], (first + last) / 2, last - first], -1)
+    return patient.with_(labels=np.where(labels[..., :1] < 0, labels, boxes).astype(labels.dtype))
+
+
 # --- what is sound ---------------------------------------------------------------------------------------------------
 
 
@@ -349,3 +544,44 @@ def in_any_order(patient: Patient) -> Patient:
     """The calibration set is shuffled."""
     order = patient.random("any").permutation(len(patient.calibration))
     return patient.with_(calibration=patient.calibration[order])
+
+
+def seen_in_a_mirror(patient: Patient) -> Patient:
+    """Every other picture of the calibration set is turned left to right, as in training."""
+
+    def mirrored(pixels: NDArray) -> NDArray:
+        found = pixels.copy()
+        found[::2] = found[::2, :, :, ::-1]
+        return found
+
+    return change_pictures(patient, mirrored)
+
+
+def turned_over_and_back(patient: Patient) -> Patient:
+    """Axes of a tensor are put in another order, and at once back into their own, as converters leave it behind."""
+    surgeon = patient.surgeon()
+    tensor = patient.pick(spots(patient), 0.6)[0]
+    axes = [0, *range(2, len(surgeon.shape(tensor))), 1]
+    back = [int(place) for place in np.argsort(axes)]
+    surgeon.splice(tensor, f"turned = Transpose(x, perm={axes}); back = Transpose(turned, perm={back})")
+    return patient.with_(model=surgeon.model)
+
+
+def handed_through(patient: Patient) -> Patient:
+    """Some tensors go through operators that hand them on as they are."""
+    surgeon = patient.surgeon()
+    for tensor in patient.pick(spots(patient), 0.2, 0.5, 0.8):
+        surgeon.splice(tensor, "same = Identity(x)")
+    return patient.with_(model=surgeon.model)
+
+
+def twice_the_half(patient: Patient) -> Patient:
+    """Both operands of a sum have half of their size, and the sum is doubled behind it."""
+    surgeon = patient.surgeon()
+    sums = [n for n in surgeon.nodes("Add") if all(surgeon.producer(t) is not None for t in n.input)]
+    node = picked(patient, sums, 0.5)[0]
+    for i, tensor in enumerate(list(node.input)):
+        made = surgeon.wire(tensor, "halved = Mul(x, half)", name=f"{node.name}_{i}", x=tensor, half=np.float32(0.5))
+        node.input[i] = made["halved"]
+    surgeon.splice(node.output[0], "doubled = Mul(x, two)", two=np.float32(2))
+    return patient.with_(model=surgeon.model)
