@@ -91,10 +91,19 @@ UNSEEN_PAIRS: dict[str, tuple[tuple[str, str], ...]] = {
         ("those-near-the-middle", "loud-lanes"),
         ("ends-of-the-last-batch", "overshot-and-taken-back"),
     ),
+    "k": (
+        ("by-moonlight", "boxes-in-pixels-before-the-joint"),
+        ("ranges-of-the-dark-season", "gates-far-beyond-one"),
+        ("of-quiet-stars", "scores-for-any-head"),
+        ("no-value-written-as-a-number", "zeros-stored-less-one"),
+        ("one-buffer-for-all", "every-fourth-channel-louder"),
+        ("so-many-deviations", "pruned-on-one-side"),
+        ("misty-mornings", "thin-kernels-in-few-levels"),
+    ),
 }
 
 #: Put into every network whatever the seed: what is sound must look sound in each.
-EVERYWHERE = ("as-it-came", "as-delivered", "as-handed-over", "as-accepted", "as-released")
+EVERYWHERE = ("as-it-came", "as-delivered", "as-handed-over", "as-accepted", "as-released", "as-signed-off")
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,20 @@ from zoo.mild import (
 )
 from zoo.networks import FRESH_NETWORKS, NETWORKS, REAL_NETWORKS, known_network
 from zoo.patient import healthy, standing
-from zoo.pictures import badges, beads, fabrics, mazes, plots, prints, shells, sights, signatures, weaves
+from zoo.pictures import (
+    badges,
+    beads,
+    fabrics,
+    flowers,
+    harbours,
+    mazes,
+    plots,
+    prints,
+    shells,
+    sights,
+    signatures,
+    weaves,
+)
 from zoo.quantizing import run
 from zoo.signals import (
     calls,
@@ -45,6 +58,7 @@ from zoo.signals import (
     orders,
     parcels,
     solids,
+    stars,
     swirls,
     tables,
     taps,
@@ -55,7 +69,7 @@ from zoo.signals import (
 )
 
 #: Sets that are whole.
-SETS = "ghij"
+SETS = "ghijk"
 #: Not every kind costs something with the settings that one seed draws.
 SEEDS = (11, 12, 13)
 #: Of some sets, a kind and a control that are built.
@@ -73,7 +87,7 @@ def names_of(rows: Mapping[str, Fault], *sets: str) -> set[str]:
 def test_a_set_is_in_no_other_part_and_covers_what_it_should() -> None:
     parts = ("all", "real", *fault_zoo.UNSEEN)
     specs = {part: fault_zoo.chosen(part, "*", 200) for part in parts}
-    for letter in "cdefghij":
+    for letter in "cdefghijk":
         own, controls, kinds = FRESH_NETWORKS[letter], names_of(CONTROLS, letter), names_of(FAULTS, letter)
         others = [spec for part in parts if part != f"unseen-{letter}" for spec in specs[part]]
         earlier = {spec.network for part in parts[: parts.index(f"unseen-{letter}")] for spec in specs[part]}
@@ -121,6 +135,7 @@ def test_samples_follow_from_the_seed() -> None:
         *(dials, fabrics, groves, mazes, webs),
         *(calls, meters, motions, shells, sights, taps, traces),
         *(badges, parcels, tides),
+        *(flowers, harbours, stars),
     ]
     for make in made:
         first, again, other = (make(np.random.default_rng(seed), 4) for seed in (1, 1, 2))
