@@ -94,8 +94,8 @@ UNSEEN_PAIRS: dict[str, tuple[tuple[str, str], ...]] = {
     "k": (
         ("by-moonlight", "boxes-in-pixels-before-the-joint"),
         ("ranges-of-the-dark-season", "gates-far-beyond-one"),
-        ("of-quiet-stars", "scores-for-any-head"),
-        ("no-value-written-as-a-number", "zeros-stored-less-one"),
+        ("doubts-told-as-weights", "scores-for-any-head"),
+        ("no-value-written-as-a-number", "table-of-another-partition"),
         ("one-buffer-for-all", "every-fourth-channel-louder"),
         ("so-many-deviations", "pruned-on-one-side"),
         ("misty-mornings", "thin-kernels-in-few-levels"),
