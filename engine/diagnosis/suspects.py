@@ -38,6 +38,18 @@ class Repair:
     spread: bool = False
 
     @classmethod
+    def fit(cls, kind: str, case: Case, facts: CaseFacts, targets: Targets, key: str | None = None) -> "Repair":
+        """What a kind changes there, with the ranges that a toolchain would find, named by what it changes.
+
+        These are in the representative data, whatever the judged ones hold.
+        """
+        calibrating = case.statistics.get("representative") if REMEDY_KINDS[kind].calibrates else None
+        source = replace(case, statistics={"representative": calibrating}) if calibrating is not None else case
+        change = change_of(kind, source, facts, targets)
+        data = "the representative set" if calibrating is not None else None
+        return cls(kind, key or f"{kind}:{digest([change])}", change, targets, data)
+
+    @classmethod
     def recalibrate(cls, key: str, kind: str, case: Case, facts: CaseFacts, data: str) -> "Repair":
         """New ranges for all activations from the data of another case."""
         every = everything(facts)
@@ -138,8 +150,8 @@ class Repairer:
         return tuple(repair for own in repairs.values() for repair in own)
 
     def _repair(self, kind: str, targets: Targets) -> Repair | None:
-        change = change_of(kind, self.case, self.facts, targets)
-        return Repair(kind, f"{kind}:{digest([change])}", change, targets) if change else None
+        repair = Repair.fit(kind, self.case, self.facts, targets)
+        return repair if repair.change else None
 
     def _spread(self, narrow: Repair, remedy: Remedy) -> Repair | None:
         """The same repair on every place that it helps, if most of its own places are among them, and others.
@@ -162,7 +174,7 @@ class Repairer:
     def _places_helped(self, kind: str) -> tuple[Targets, Mapping[int, bool]]:
         """Where a kind helps in the whole network, and whether it makes each range wider."""
         if kind not in self._helped:
-            change = change_of(kind, self.case, self.facts, everything(self.facts))
+            change = Repair.fit(kind, self.case, self.facts, everything(self.facts)).change
             self._helped[kind] = helped_places(self.case, self.facts, change), widened_tensors(self.facts, change)
         return self._helped[kind]
 
@@ -176,7 +188,7 @@ def places_of(change: Change) -> set[tuple[str, int]]:
 def general_repairs(kinds: Iterable[str], case: Case, facts: CaseFacts) -> list[Repair]:
     """Changes of the whole network, whatever the cause."""
     every = everything(facts)
-    repairs = (Repair(kind, f"{kind}:everywhere", change_of(kind, case, facts, every), every) for kind in kinds)
+    repairs = (Repair.fit(kind, case, facts, every, f"{kind}:everywhere") for kind in kinds)
     return [repair for repair in repairs if repair.change]
 
 

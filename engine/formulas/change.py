@@ -20,6 +20,7 @@ from quantmedic.engine.formulas.methods import kl_ends, percentile_ends
 from quantmedic.engine.formulas.simulate import AnyGrid, ChannelGrid, Grid, best_grids, grids_over
 from quantmedic.engine.formulas.stored_bins import bin_tables, extremes, main_role, seen_tensors, tensor_bins
 from quantmedic.engine.formulas.tensors import grid_of, is_signed_grid, predicted_sqnr
+from quantmedic.engine.operator_types import LAYOUTS, SELECTIONS
 
 Floats = NDArray[np.float64]
 #: A softmax gives a value this far below the others hardly more than 1e-7 of what it gives them.
@@ -278,9 +279,10 @@ def float_inputs(case: Case, facts: CaseFacts, targets: Targets) -> Change:
 
 
 def separate_operands(case: Case, facts: CaseFacts, targets: Targets) -> Change:
-    """The joint tensor stays float, and every operand gets a range of its own."""
+    """The joint tensor stays float; every operand, and every part that is taken out of it, gets a range of its own."""
     operands = full_range(case, facts, _read_by(case, targets.operators))
-    return operands.join(no_quantizer(case, facts, targets))
+    parts = full_range(case, facts, _handed_on(case, targets.tensors))
+    return operands.join(parts).join(no_quantizer(case, facts, targets))
 
 
 def requantize(case: Case, facts: CaseFacts, targets: Targets) -> Change:
@@ -303,6 +305,18 @@ def _read_by(case: Case, operators: Iterable[int]) -> Targets:
     """The tensors that operators read."""
     read = {i for k in operators for i in case.record.operators[k].inputs if i is not None}
     return Targets(tuple(sorted(read)))
+
+
+def _handed_on(case: Case, tensors: Iterable[int]) -> Targets:
+    """Tensors that hold nothing but values of these, moved or selected: they share their scale."""
+    known = set(tensors)
+    found: dict[int, None] = {}
+    for operator in case.record.operators:
+        if operator.op_type in LAYOUTS | SELECTIONS and known & {*operator.inputs[:1]}:
+            outputs = [i for i in operator.outputs if i is not None]
+            found |= dict.fromkeys(outputs)
+            known.update(outputs)
+    return Targets(tuple(found))
 
 
 def _with_weights(targets: Targets, facts: CaseFacts) -> list[int]:

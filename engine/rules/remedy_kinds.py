@@ -64,6 +64,7 @@ class RemedyKind:
         spreads: What it repairs is usually made by one setting of the toolchain, in many places at once: it is also
             tried on every place that it is predicted to help, not only where a rule fired.
         narrows: It helps by making ranges narrower: what it gains by a wider one is the merit of another kind.
+        calibrates: A toolchain finds its ranges in the representative data, and so does what is simulated and tried.
     """
 
     name: str
@@ -81,6 +82,7 @@ class RemedyKind:
     spends_bits: bool = False
     spreads: bool = False
     narrows: bool = False
+    calibrates: bool = False
 
     @property
     def is_remedy(self) -> bool:
@@ -108,6 +110,7 @@ _ROWS = (
         ),
         moves=change.nears_best,
         spreads=True,
+        calibrates=True,
     ),
     RemedyKind(
         "percentile-range",
@@ -118,12 +121,14 @@ _ROWS = (
             "ranges of the 99.99th percentile for all activations", "limit-activation-range", "early"
         ),
         spreads=True,
+        calibrates=True,
     ),
     RemedyKind(
         "kl-range",
         "ranges of activations",
         change.kl_range,
         everywhere=Everywhere("ranges of least divergence (KL) for all activations", "limit-activation-range", "early"),
+        calibrates=True,
     ),
     RemedyKind(
         "corrected-biases",
@@ -162,6 +167,7 @@ _ROWS = (
         everywhere=Everywhere(
             "ranges, weights and biases made anew from the float model", "requantize-this-model", "early"
         ),
+        calibrates=True,
     ),
     RemedyKind(
         FLOAT_SET,
@@ -201,6 +207,7 @@ _ROWS = (
         title="new ranges from the judged data",
         moves=change.widens,
         spreads=True,
+        calibrates=True,
     ),
     RemedyKind(
         "asymmetric-range",
@@ -209,10 +216,11 @@ _ROWS = (
         title="asymmetric ranges",
         spreads=True,
         narrows=True,
+        calibrates=True,
     ),
     RemedyKind("mask-range", "ranges of activations in front of a softmax", change.mask_range),
     RemedyKind("unit-range", "ranges of activations between 0 and 1", change.unit_range),
-    RemedyKind("separate-operands", "ranges of the operands of a joint", change.separate_operands),
+    RemedyKind("separate-operands", "ranges of the operands of a joint", change.separate_operands, calibrates=True),
     RemedyKind("float", "precision of layers", change.in_float, spends_bits=True),
     RemedyKind(
         "float-with-inputs", "precision of layers and of what they read", change.float_with_inputs, spends_bits=True
