@@ -295,7 +295,7 @@ def data_blocks(datasets: Sequence[DatasetFacts]) -> list[Block]:
     return [
         Heading("side by side"),
         _sets_table("Data sets side by side", first, columns),
-        *([Details("All facts of the data sets", others)] if others else []),
+        *([PageOnly([Details("All facts of the data sets", others)])] if others else []),
     ]
 
 
@@ -467,7 +467,7 @@ def passed_section(diagnosis: Diagnosis, pages: Iterable[str]) -> Section:
             "model)"
         )
         names = [_rule_name(note, known) for note in diagnosis.not_applicable]
-        blocks.append(Details(summary, [Bullets(names, "rules")]))
+        blocks.append(PageOnly([Details(summary, [Bullets(names, "rules")])]))
     if diagnosis.ignored:
         struck = [Span(f"{note.rule} {note.name}", "struck") for note in diagnosis.ignored]
         blocks += [Heading("ignored"), Paragraph("Switched off for this run.", "muted"), Bullets(struck, "rules")]
