@@ -45,8 +45,6 @@ EVIDENT = 0.85
 MATTERS = 0.02
 #: A larger share of the noise is taken back by other sources: what one makes is not what it explains.
 CANCELS = 1.5
-#: A finding that shows it is about data that differ, and explains no more than ranges that suit one set only.
-_MISFIT = "misfit_share"
 #: Share of a cause's subjects that a remedy has to be tried on before its failure counts against the cause.
 TRIED_SHARE = 0.5
 
@@ -85,25 +83,14 @@ class Contender(NamedTuple):
         """What its repair recovers whatever else is repaired, up to what counts as all.
 
         What takes quantizers away earns no more than the noise of the places that the causes name which it repairs, if
-        that is known: a product may make the noise of what it multiplies. Where ranges that suit one set of data only
-        make little of the noise, data that differ earn no more than that.
+        that is known: a product may make the noise of what it multiplies.
         """
         gain = self.outcome.mean_gain_db
         if gain is None:
             return None
-        little = self.outcome.base.threshold("carried_share")
-        shares = [self._misfit] if self._misfit is not None and self._misfit <= little else []
         notable = self.outcome.base.threshold("notable_share")
-        if self.contains_others and self.mended is not None and self.mended > notable:
-            shares.append(self.mended)
-        return min(gain, ENOUGH_DB, *map(gain_without_share, shares))
-
-    @property
-    def _misfit(self) -> float | None:
-        """Share of the noise that data explain which differ; None where not all findings are about such alone."""
-        shown = [_shown_misfit(found) for found in self.findings]
-        known = [share for share in shown if share is not None]
-        return max(known) if known and len(known) == len(shown) else None
+        is_known = self.contains_others and self.mended is not None and self.mended > notable
+        return min(gain, ENOUGH_DB, gain_without_share(self.mended or 0.0) if is_known else ENOUGH_DB)
 
     @property
     def size(self) -> tuple[bool, bool, float]:
@@ -358,10 +345,6 @@ def _with_mended(contenders: Sequence[Contender]) -> list[Contender]:
 def _is_of_comparison(cause: CauseReport) -> bool:
     """A rule found it that judges whether the comparison is sound."""
     return any(family_of(rule) == "sanity" for rule in cause.rules)
-
-
-def _shown_misfit(finding: Finding) -> float | None:
-    return next((e.value for e in finding.evidence if e.fact == _MISFIT and isinstance(e.value, float)), None)
 
 
 def is_universal(repair: Repair) -> bool:

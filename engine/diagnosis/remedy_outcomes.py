@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from quantmedic.engine.case.facts import CaseFacts
+from quantmedic.engine.case.gains import gain_without_share
 from quantmedic.engine.case.proof import ProofRecord, TrialRecord
 from quantmedic.engine.contract.advised_remedies import Advice, Withheld
 from quantmedic.engine.contract.causes import CauseReport
@@ -38,6 +39,8 @@ class RemedyOutcome(NamedTuple):
 
 
 _UNKNOWN = RemedyOutcome()
+#: A finding that shows it is about data that differ.
+_MISFIT = "misfit_share"
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,7 @@ class RemedyOutcomes:
         last: What that recovers simulated where what hides it is repaired already.
         added: What it recovered on a copy on top of proven ones.
         executed: What prescriptions of a single remedy of the suspect gave, by cause and remedy or by kind of repair.
+        most_db: What it recovers at most: new ranges may mend what the suspect did not make.
     """
 
     base: RuleBase
@@ -59,6 +63,7 @@ class RemedyOutcomes:
     last: Prediction | None = None
     added: TrialRecord | None = None
     executed: Mapping[str, TrialRecord] = field(default_factory=dict)
+    most_db: float = math.inf
 
     def of(self, kind: str | None) -> RemedyOutcome:
         """What a kind of remedy recovers, as far as that is known."""
@@ -138,7 +143,8 @@ class RemedyOutcomes:
         """Measured, else simulated: first and last."""
         pairs = ((self.trial, self.alone), (self.added, self.last))
         best = [measured if measured is not None else simulated for measured, simulated in pairs]
-        return [found.gain_db for found in best if found is not None and found.gain_db is not None]
+        known = [found.gain_db for found in best if found is not None and found.gain_db is not None]
+        return [min(gain, self.most_db) for gain in known]
 
     @property
     def recoverable_db(self) -> float | None:
@@ -153,7 +159,7 @@ class RemedyOutcomes:
         last, chosen = self.last, self.repair.kind if self.repair is not None else None
         if last is not None and last.low_db > 0 and self.added is None and chosen not in _WIDER:
             repairs.append(last.gain_db)
-        return max((gain for gain in repairs if gain is not None), default=None)
+        return max((min(gain, self.most_db) for gain in repairs if gain is not None), default=None)
 
     def _most_of(self, kind: str, own: RemedyOutcome) -> float | None:
         trial, found = own.trial, own.simulated
@@ -275,8 +281,20 @@ def remedy_outcomes(
             last.beside(stays) if last is not None else None,
             proof.last_addition(repair.key) if repair is not None and proof is not None else None,
             _executed_for(suspect, executed),
+            _most_of_data(suspect, simulated.base),
         )
     return outcomes
+
+
+def _most_of_data(suspect: Suspect, base: RuleBase) -> float:
+    """Where ranges that suit one set of data only make little of the noise, data that differ recover no more than that.
+
+    No limit where not all findings are about such data.
+    """
+    shown = [e.value for found in suspect.findings for e in found.evidence if e.fact == _MISFIT]
+    shares = [share for share in shown if isinstance(share, float)]
+    is_known = len(shares) >= len(suspect.findings) > 0
+    return gain_without_share(max(shares)) if is_known and max(shares) <= base.threshold("carried_share") else math.inf
 
 
 def gains_of(trial: TrialRecord) -> dict[str, float | bool | None]:

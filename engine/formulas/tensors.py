@@ -23,7 +23,7 @@ from quantmedic.engine.case.records import Case, OperatorRecord, TensorRecord
 from quantmedic.engine.case.statistics import ERROR_KINDS, Column, SetStatistics
 from quantmedic.engine.decibels import DB_PER_BIT, sqnr_of_nmse
 from quantmedic.engine.formulas.columns import Floats, bits_between, per_tensor, ratio, recorded_fields
-from quantmedic.engine.formulas.distributions import clipping_of, distributions_of, shape_of
+from quantmedic.engine.formulas.distributions import NO_CLIPPING, clipping_of, distributions_of, shape_of
 from quantmedic.engine.formulas.error_facts import all_error_facts, deployed_facts
 from quantmedic.engine.formulas.simulate import (
     Grid,
@@ -33,7 +33,7 @@ from quantmedic.engine.formulas.simulate import (
     predict_sqnrs,
     product_error,
 )
-from quantmedic.engine.formulas.stored_bins import bin_tables, main_role, seen_tensors, tensor_bins
+from quantmedic.engine.formulas.stored_bins import bin_tables, extremes, main_role, seen_tensors, tensor_bins
 from quantmedic.engine.thresholds import Thresholds
 
 #: Operators whose values have long tails by nature.
@@ -98,7 +98,7 @@ def _data_facts(
         gains |= found[0]
         best |= found[1]
     values = dict(zip(seen, distributions_of(statistics, records, seen, shapes), strict=True))
-    clipping = clipping_of(statistics, records)
+    clipping, cut = clipping_of(statistics, records), _cut_behind(case, statistics)
     deployed = deployed_facts(statistics.columns, statistics.offsets)
     carried = _input_nmse(case, [error.nmse for error in accumulated])
     nonfinite = per_tensor(np.add, statistics.columns["nonfinite"], statistics.offsets).tolist()
@@ -107,8 +107,9 @@ def _data_facts(
         if i not in values:
             facts.append(TensorDataFacts(dataset=role, values=DistributionFacts(nonfinite_count=nonfinite[i])))
             continue
-        gain, low, high = gains.get(i, (None, None, None))
+        gain, low, high = gains.get(i, (None, None, None)) if i not in cut else (None, None, None)
         own = ratio(rounding[i].mse, accumulated[i].mse)
+        local = math.inf if own is not None and own <= carried_in else rounding[i].sqnr_db
         facts.append(
             TensorDataFacts(
                 dataset=role,
@@ -116,10 +117,10 @@ def _data_facts(
                 rounding=rounding[i],
                 accumulated=accumulated[i],
                 step=step[i],
-                clipping=clipping[i],
+                clipping=clipping[i] if i not in cut else NO_CLIPPING,
                 **deployed[i],
                 predicted_best_gain_db=gain,
-                local_sqnr_db=math.inf if own is not None and own <= carried_in else rounding[i].sqnr_db,
+                local_sqnr_db=None if i in cut else local,
                 predicted_best_low=low,
                 predicted_best_high=high,
                 amplification=ratio(_passed_on(accumulated[i].nmse, rounding[i].nmse), carried[i]),
@@ -128,6 +129,23 @@ def _data_facts(
             )
         )
     return facts, best
+
+
+def _cut_behind(case: Case, statistics: SetStatistics) -> set[int]:
+    """Tensors whose quantizer cuts off nothing but what a ReLU or Clip behind it does: that costs nothing."""
+    low, high = extremes(statistics)
+    found = set[int]()
+    for operator in case.record.operators:
+        before, behind = next(iter(operator.inputs), None), operator.outputs[0]
+        if operator.op_type not in ("Relu", "Clip") or before is None or behind is None:
+            continue
+        record = case.record.tensors[before]
+        ends, slack = (record.quantizer.low, record.quantizer.high), record.quantizer.scale or 0.0
+        if ends[0] is None or ends[1] is None or len(record.readers) != 1:
+            continue
+        if low[behind] >= ends[0] - slack and high[behind] <= ends[1] + slack:
+            found.add(before)
+    return found
 
 
 def _passed_on(nmse: float | None, own: float | None) -> float | None:
