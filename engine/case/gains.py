@@ -98,21 +98,28 @@ def gain_of(before: Floats, after: Floats, seed: int = 0) -> Gain:
         after: The same with the remedy.
         seed: Seed of the bootstrap.
     """
+    share, low, high = pooled_share(before, after, seed)
+    pooled = Interval(*map(gain_without_share, (share, low, high)))
+    if len(before) < 2:
+        return Gain(pooled.value, None, None, share, None, None)
+    typical = typical_gain(before, after)
+    if typical is not None and speaks_typical(pooled, typical):
+        return Gain(*typical, share, low, high, typical=True)
+    return Gain(*pooled, share, low, high)
+
+
+def pooled_share(before: Floats, after: Floats, seed: int = 0) -> Interval:
+    """Share of the summed noise power that is gone, with the bootstrap of `gain_of`; of one sample the share alone."""
     share = _share_gone(before.sum(keepdims=True), after.sum(keepdims=True)).item()
     if len(before) < 2:
-        return Gain(gain_without_share(share), None, None, share, None, None)
+        return Interval(share, share, share)
     rng = np.random.default_rng(seed)
     rows = max(_BLOCK // len(before), 1)
     found = []
     for start in range(0, _RESAMPLES, rows):
         picks = rng.integers(0, len(before), (min(rows, _RESAMPLES - start), len(before)))
         found.append(_share_gone(before[picks].sum(axis=1), after[picks].sum(axis=1)))
-    low, high = np.quantile(np.concatenate(found), [0.025, 0.975]).tolist()
-    pooled = Interval(*map(gain_without_share, (share, low, high)))
-    typical = typical_gain(before, after)
-    if typical is not None and speaks_typical(pooled, typical):
-        return Gain(*typical, share, low, high, typical=True)
-    return Gain(*pooled, share, low, high)
+    return Interval(share, *np.quantile(np.concatenate(found), [0.025, 0.975]).tolist())
 
 
 def _share_gone(before: Floats, after: Floats) -> Floats:

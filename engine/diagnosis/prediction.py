@@ -6,12 +6,20 @@ compared. The runs are few, because only what the rules suspect is changed.
 """
 
 import math
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from quantmedic.engine.case.gains import NOISELESS, Interval, share_of_gain, speaks_typical, typical_gain
+from quantmedic.engine.case.gains import (
+    Interval,
+    gain_without_share,
+    pooled_share,
+    share_of_gain,
+    speaks_typical,
+    typical_gain,
+)
 from quantmedic.engine.case.records import RunRecord, SimulationRecord
 from quantmedic.engine.contract.advised_remedies import Recovery
 from quantmedic.engine.decibels import sqnr_db, to_decibels
@@ -28,8 +36,8 @@ class Prediction(NamedTuple):
     """What a simulated change recovers at the network's output.
 
     Attributes:
-        gain_db: Rise of the output's SQNR; of its 95 % interval the ends ``low_db`` and ``high_db``: jackknife over the
-            samples, widened by the difference between simulated and deployed network.
+        gain_db: Rise of the output's SQNR; of its 95 % interval the ends ``low_db`` and ``high_db``: a bootstrap over
+            the samples, widened by the difference between simulated and deployed network.
         typical: These are of the median sample, because the summed noise says nothing for sure (`speaks_typical`).
         share: Share of the output's noise power that goes, negative where it grows.
         sqnr_db: SQNR of the output after the change.
@@ -117,9 +125,7 @@ def _prediction_between(simulation: SimulationRecord, before: RunRecord, after: 
     # A run that recovers nothing ended early: what is compared is on the samples that both were run on.
     both = min(len(before.noise), len(after.noise))
     old, new, power = (np.array(values[:both]) for values in (before.noise, after.noise, simulation.power))
-    gain = _gain_db(old.sum(), new.sum())
-    spread = 1.96 * _jackknife_error(old, new)
-    pooled = _widen(Interval(gain, gain - spread, gain + spread), simulation_gap_db(simulation))
+    pooled = _widen(_pooled_gain(before.noise[:both], after.noise[:both]), simulation_gap_db(simulation))
     typical = typical_gain(old, new)
     if typical is not None:
         gap = typical_gain(np.array(simulation.simulated.noise), np.array(simulation.deployed.noise))
@@ -154,15 +160,7 @@ def _widen(gain: Interval, gap_db: float) -> Interval:
     return Interval(gain.value, gain.value - below, gain.value + above)
 
 
-def _gain_db(before: float, after: float) -> float:
-    return to_decibels(before / max(after, before * NOISELESS)) if before > 0 else 0.0
-
-
-def _jackknife_error(old: NDArray[np.float64], new: NDArray[np.float64]) -> float:
-    """Standard error of the gain over samples (Efron and Tibshirani 1993, chapter 11); 0 for a single sample."""
-    n = len(old)
-    rest_old, rest_new = old.sum() - old, new.sum() - new
-    if n < 2 or (rest_old <= 0).any() or (rest_new <= 0).any():
-        return 0.0
-    gains = to_decibels(rest_old / rest_new)
-    return float(np.sqrt((n - 1) / n * np.sum((gains - gains.mean()) ** 2)))
+@lru_cache(maxsize=4096)
+def _pooled_gain(old: tuple[float, ...], new: tuple[float, ...]) -> Interval:
+    """Gain of the summed noise, with the interval that a trial would have."""
+    return Interval(*map(gain_without_share, pooled_share(np.array(old), np.array(new))))
