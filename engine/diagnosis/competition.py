@@ -234,7 +234,7 @@ class Competition:
         shares = {"high": self.base.threshold("grave_share"), "medium": self.base.threshold("carried_share")}
         claimed = gain_without_share(shares.get(own.cause.severity, 0.0))
         most = unsimulated_gain_db(own.findings)
-        return claimed if most is None else min(most, ENOUGH_DB)
+        return min(claimed if most is None else most, own.outcome.most_db, ENOUGH_DB)
 
     def _narrow(self, own: Contender, findings: tuple[Finding, ...]) -> CauseReport:
         """The cause as the findings have it that no other explains."""
@@ -316,6 +316,8 @@ class Competition:
                 noise hides may count once that is gone, and is not grave before.
         """
         base = self.base
+        if outcome.explains_nothing:
+            return "low"
         if outcome.gain_db is None:
             known = stated in SERIOUS and most is not None and self._is_hurt
             return stated if not known else "high" if is_grave(most or 0.0, base) else "medium"

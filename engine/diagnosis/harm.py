@@ -145,7 +145,8 @@ class Loss:
             harm, more = "assumed", {"predicted_gain_db": unsimulated_gain_db(findings)}
         if not self.is_proven and harm != "proven":
             stated = min((found.rule.severity for found in findings), key=SEVERITIES.index)
-            harmless = harm is not None or (is_clean(self.facts, self.base) and not any(map(_is_harm, findings)))
+            is_fine = is_clean(self.facts, self.base) and not any(map(_is_harm, findings))
+            harmless = harm is not None or is_fine or outcome.explains_nothing
             severity = max("low", stated, key=SEVERITIES.index) if harmless else stated
         return cause.model_copy(update={"harm": harm, "severity": severity, **more})
 

@@ -55,6 +55,7 @@ class RemedyOutcomes:
         added: What it recovered on a copy on top of proven ones.
         executed: What prescriptions of a single remedy of the suspect gave, by cause and remedy or by kind of repair.
         most_db: What it recovers at most: new ranges may mend what the suspect did not make.
+        is_led: Another repair recovers most of the noise.
     """
 
     base: RuleBase
@@ -64,6 +65,7 @@ class RemedyOutcomes:
     added: TrialRecord | None = None
     executed: Mapping[str, TrialRecord] = field(default_factory=dict)
     most_db: float = math.inf
+    is_led: bool = False
 
     def of(self, kind: str | None) -> RemedyOutcome:
         """What a kind of remedy recovers, as far as that is known."""
@@ -120,8 +122,14 @@ class RemedyOutcomes:
 
     @property
     def mean_gain_db(self) -> float | None:
-        """The mean of what the repair recovers first and last: what it is worth whatever else is repaired."""
-        return sum(self._gains) / len(self._gains) if self._gains else None
+        """The mean of what the repair recovers first and last: what it is worth whatever else is repaired.
+
+        What another fault hides recovers nothing yet, and does not come before that one.
+        """
+        if not self._gains:
+            return None
+        is_hidden = self.is_led and self._gains[0] < self.base.threshold("negligible_gain_db")
+        return self._gains[0] if is_hidden else sum(self._gains) / len(self._gains)
 
     @property
     def gain_db(self) -> float | None:
@@ -137,6 +145,11 @@ class RemedyOutcomes:
     def is_negligible(self) -> bool:
         """The repair recovers next to nothing; False where that is not known."""
         return self.gain_db is not None and self.gain_db < self.base.threshold("negligible_gain_db")
+
+    @property
+    def explains_nothing(self) -> bool:
+        """Whatever its repair may mend, next to nothing of that is what the suspect made."""
+        return self.most_db < self.base.threshold("negligible_gain_db")
 
     @property
     def _gains(self) -> list[float]:
@@ -282,6 +295,7 @@ def remedy_outcomes(
             proof.last_addition(repair.key) if repair is not None and proof is not None else None,
             _executed_for(suspect, executed),
             _most_of_data(suspect, simulated.base),
+            lead is not None and suspect is not lead.suspect,
         )
     return outcomes
 

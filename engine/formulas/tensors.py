@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from quantmedic.engine.case.facts import (
+    ClippingFacts,
     DistributionFacts,
     QuantizerFacts,
     RecordedFacts,
@@ -23,7 +24,7 @@ from quantmedic.engine.case.records import Case, OperatorRecord, TensorRecord
 from quantmedic.engine.case.statistics import ERROR_KINDS, Column, SetStatistics
 from quantmedic.engine.decibels import DB_PER_BIT, sqnr_of_nmse
 from quantmedic.engine.formulas.columns import Floats, bits_between, per_tensor, ratio, recorded_fields
-from quantmedic.engine.formulas.distributions import NO_CLIPPING, clipping_of, distributions_of, shape_of
+from quantmedic.engine.formulas.distributions import clipping_of, distributions_of, shape_of
 from quantmedic.engine.formulas.error_facts import all_error_facts, deployed_facts
 from quantmedic.engine.formulas.simulate import (
     Grid,
@@ -36,6 +37,8 @@ from quantmedic.engine.formulas.simulate import (
 from quantmedic.engine.formulas.stored_bins import bin_tables, extremes, main_role, seen_tensors, tensor_bins
 from quantmedic.engine.thresholds import Thresholds
 
+#: Clipping that costs nothing.
+HARMLESS = ClippingFacts(share=0.0, energy_share=0.0, overshoot=0.0)
 #: Operators whose values have long tails by nature.
 LONG_TAILED = frozenset({"Exp", "Softmax", "Sigmoid", "Pow", "Div", "Reciprocal", "Sqrt", "ReduceMean"})
 
@@ -117,7 +120,7 @@ def _data_facts(
                 rounding=rounding[i],
                 accumulated=accumulated[i],
                 step=step[i],
-                clipping=clipping[i] if i not in cut else NO_CLIPPING,
+                clipping=clipping[i] if i not in cut else HARMLESS,
                 **deployed[i],
                 predicted_best_gain_db=gain,
                 local_sqnr_db=None if i in cut else local,

@@ -82,14 +82,16 @@ HIDDEN_DB = 1.0
 #: Two causes are about the same noise where they share this part of what either names.
 SAME = 0.5
 CAUSES_SHOWN = 3
+#: What counts where two causes are compared.
+COUNTED = "each the mean of what it recovers alone and where what hides it is repaired"
 #: Why a cause leads; the steps are those of the page "how sure".
 LEADS_BY: Mapping[LeadingStep, str] = {
     "doubt": "it makes the comparison itself doubtful, which may explain everything else",
-    "severity": "it is graver",
-    "proof": "its change was carried out on the model, and repairs this fault alone",
+    "severity": "it is graver, by what its change recovers of a loss or by its rule",
+    "proof": "as grave, it alone was carried out on the model by a change that repairs no other fault",
     "whole-model": "most layers are degraded, and it concerns the whole model",
     "suffices": "its change heals within the bits in force; the other's does not, or takes quantizers away",
-    "worth": "its confidence times what it recovers is larger",
+    "worth": "the confidence of its rule times what its change recovers is larger",
     "origin": "the error originates where it is",
     "confidence": "its rule is surer",
     "size": "both recover about the same, and its change is the smaller one",
@@ -263,7 +265,7 @@ def _ahead_text(ahead: Ahead, diagnosis: Diagnosis) -> str:
     gains = [ahead.gain_db, ahead.other_gain_db]
     own, theirs = ("not tried" if gain is None else decibels(gain, "+") for gain in gains)
     is_known = any(gain is not None for gain in gains)
-    figures = f"counted: {own} against {theirs}" if is_known else "neither change was tried"
+    figures = f"{own} against {theirs}, {COUNTED}" if is_known else "neither change was tried"
     return f"Leads over {_code_of(ahead.of, diagnosis)} {name(other.shown)}: {LEADS_BY[ahead.by]} ({figures})."
 
 
