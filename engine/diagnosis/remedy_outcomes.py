@@ -149,7 +149,7 @@ class RemedyOutcomes:
     @property
     def explains_nothing(self) -> bool:
         """Whatever its repair may mend, next to nothing of that is what the suspect made."""
-        return self.most_db < self.base.threshold("negligible_gain_db")
+        return math.isfinite(self.most_db) and self.most_db < self.base.threshold("negligible_gain_db")
 
     @property
     def _gains(self) -> list[float]:
@@ -295,7 +295,7 @@ def remedy_outcomes(
             proof.last_addition(repair.key) if repair is not None and proof is not None else None,
             _executed_for(suspect, executed),
             _most_of_data(suspect, simulated.base),
-            lead is not None and suspect is not lead.suspect,
+            lead is not None and suspect.cause != lead.suspect.cause,
         )
     return outcomes
 

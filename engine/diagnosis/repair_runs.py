@@ -267,11 +267,11 @@ class Simulated:
 def _around(repair: Repair, every: Sequence[Repair], lead: Lead | None) -> tuple[list[Repair], list[Repair]]:
     """What is repaired before a repair is seen, and the same with it.
 
-    A fault that makes most of the noise hides the others; where none does, each is hidden by all others together.
+    A fault that makes most of the noise hides those elsewhere; where none does, each is hidden by all others together.
     """
     if lead is not None:
-        is_lead = repair.key in (lead.repair.key, lead.part.key)
-        return ([], []) if is_lead else ([lead.part], [lead.part, repair])
+        is_there = repair.key == lead.repair.key or bool(places_of(repair.change) & places_of(lead.part.change))
+        return ([], []) if is_there else ([lead.part], [lead.part, repair])
     return [other for other in every if other.key != repair.key], [*every]
 
 

@@ -38,7 +38,7 @@ class Repair:
     spread: bool = False
 
     @classmethod
-    def fit(cls, kind: str, case: Case, facts: CaseFacts, targets: Targets, key: str | None = None) -> "Repair":
+    def fit(cls, kind: str, case: Case, facts: CaseFacts, targets: Targets) -> "Repair":
         """What a kind changes there, with the ranges that a toolchain would find, named by what it changes.
 
         These are in the representative data, whatever the judged ones hold.
@@ -47,7 +47,7 @@ class Repair:
         source = replace(case, statistics={"representative": calibrating}) if calibrating is not None else case
         change = change_of(kind, source, facts, targets)
         data = "the representative set" if calibrating is not None else None
-        return cls(kind, key or f"{kind}:{digest([change])}", change, targets, data)
+        return cls(kind, f"{kind}:{digest([change])}", change, targets, data)
 
     @classmethod
     def recalibrate(cls, key: str, kind: str, case: Case, facts: CaseFacts, data: str) -> "Repair":
@@ -186,9 +186,9 @@ def places_of(change: Change) -> set[tuple[str, int]]:
 
 
 def general_repairs(kinds: Iterable[str], case: Case, facts: CaseFacts) -> list[Repair]:
-    """Changes of the whole network, whatever the cause."""
+    """Changes of the whole network, whatever the cause: the most that there is, with ranges of the judged data."""
     every = everything(facts)
-    repairs = (Repair.fit(kind, case, facts, every, f"{kind}:everywhere") for kind in kinds)
+    repairs = (Repair(kind, f"{kind}:everywhere", change_of(kind, case, facts, every), every) for kind in kinds)
     return [repair for repair in repairs if repair.change]
 
 

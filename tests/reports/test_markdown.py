@@ -66,7 +66,7 @@ def test_no_value_becomes_markup(
     inline = [child for token in tokens for child in token.children or ()]
     assert not [t for t in (*tokens, *inline) if t.type in ("html_block", "html_inline")]
     links = {t.attrs["href"] for t in inline if t.type == "link_open"}
-    assert all(re.fullmatch(r"manual/[\w/-]+\.md|prescription\.py", link) for link in links), links
+    assert all(re.fullmatch(r"manual/[\w/-]+\.md|prescription\.py|index\.html", link) for link in links), links
     images = {t.attrs["src"] for t in inline if t.type == "image"}
     assert all(re.fullmatch(r"graphs/[\w-]+\.svg", image) for image in images) and len(images) >= 6
 
