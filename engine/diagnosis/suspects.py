@@ -24,7 +24,8 @@ Repairs = Callable[[Sequence[Finding]], "tuple[Repair, ...]"]
 class Repair:
     """What one kind of remedy of a suspected cause changes, where, and the name of its simulated run.
 
-    ``data`` describes the data that the change was fitted on, where these are its own: it is then not fitted again.
+    ``data`` describes the data that the change was fitted on, where these are its own, and ``is_calibrated`` says that
+    it was fitted to the representative ones: neither is fitted again.
     ``nodes`` are those of the float model that a quantizer has to pass over, where no cause names their layers.
     ``spread``: it goes to every place that it is predicted to help, and not only to those where rules fired.
     """
@@ -36,6 +37,7 @@ class Repair:
     data: str | None = None
     nodes: tuple[str, ...] = ()
     spread: bool = False
+    is_calibrated: bool = False
 
     @classmethod
     def fit(cls, kind: str, case: Case, facts: CaseFacts, targets: Targets) -> "Repair":
@@ -46,8 +48,8 @@ class Repair:
         calibrating = case.statistics.get("representative") if REMEDY_KINDS[kind].calibrates else None
         source = replace(case, statistics={"representative": calibrating}) if calibrating is not None else case
         change = change_of(kind, source, facts, targets)
-        data = "the representative set" if calibrating is not None else None
-        return cls(kind, f"{kind}:{digest([change])}", change, targets, data)
+        key = f"{kind}:{digest([change])}"
+        return cls(kind, key, change, targets, is_calibrated=calibrating is not None)
 
     @classmethod
     def recalibrate(cls, key: str, kind: str, case: Case, facts: CaseFacts, data: str) -> "Repair":

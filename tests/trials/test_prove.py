@@ -300,6 +300,20 @@ def test_a_fixed_batch_is_split_whole(tmp_path):
 
 
 @pytest.mark.attributed
+def test_new_ranges_are_those_of_the_representative_data(narrow, monkeypatch):
+    """As a toolchain would find them: they mend what was calibrated on other data, and are called by their remedy."""
+    monkeypatch.delenv("QUANTMEDIC_NO_PROVE", raising=False)
+    feed = narrow.options["validation"]
+    for representative, gains in (feed, True), (narrow.options["representative"], False):
+        data = {"validation": feed, "representative": representative}
+        found = quantmedic.judge(quantmedic.collect(*narrow.paths, **data, prove="first", threads=1, attribution=True))
+        clipped = next(cause for cause in found.causes if cause.cause == "over-clipped-activations")
+        assert (clipped.predicted_gain_db > 3) == gains
+        assert found.proof is not None and (found.causes[0].rules[0][0] == "D" or gains)
+        titles = {remedy.title for remedy in quantmedic.load_rulebase().remedies.values()}
+        assert {row.remedy for row in found.proof.trials if row.causes} <= titles
+
+
 def test_what_heals_without_a_cause_is_run(narrow, monkeypatch):
     """No rule speaks, and the simulation shows what heals: that is tried, and leads."""
     monkeypatch.delenv("QUANTMEDIC_NO_PROVE", raising=False)
