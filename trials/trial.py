@@ -103,8 +103,7 @@ class FittedSamples:
 
     def _change(self, repair: Repair) -> Change:
         whole = _fit_to_all(repair, self._case, self._facts)
-        is_fitted = repair.data or repair.is_calibrated
-        ranged = [] if is_fitted else [i for i, grid in whole.grids.items() if grid is not None]
+        ranged = [] if repair.is_fitted else [i for i, grid in whole.grids.items() if grid is not None]
         if not ranged:
             return whole
         change = tried_change_of(repair.kind, self.with_tensors(ranged), self._facts, repair.targets)
@@ -456,8 +455,7 @@ def _keys_of(repairs: Sequence[Repair]) -> tuple[str, ...]:
 
 def _fit_to_all(repair: Repair, case: Case, facts: CaseFacts) -> Change:
     """What a trial of a repair carries out, fitted on all samples, unless it was fitted on other data."""
-    is_fitted = repair.data or repair.is_calibrated
-    return repair.change if is_fitted else tried_change_of(repair.kind, case, facts, repair.targets)
+    return repair.change if repair.is_fitted else tried_change_of(repair.kind, case, facts, repair.targets)
 
 
 def leaves_nothing(trial: TrialRecord, share: float, base: RuleBase) -> bool:

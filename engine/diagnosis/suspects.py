@@ -39,6 +39,11 @@ class Repair:
     spread: bool = False
     is_calibrated: bool = False
 
+    @property
+    def is_fitted(self) -> bool:
+        """A trial carries it out as it is, and fits nothing anew."""
+        return bool(self.data) or self.is_calibrated
+
     @classmethod
     def fit(cls, kind: str, case: Case, facts: CaseFacts, targets: Targets) -> "Repair":
         """What a kind changes there, with the ranges that a toolchain would find, named by what it changes.
