@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 from quantmedic.engine.case.facts import CaseFacts, LayerFacts, OperandFacts, SourceFacts, TensorFacts
 from quantmedic.engine.case.gains import gain_without_share
@@ -24,17 +24,7 @@ from quantmedic.engine.rules.rule import SERIOUS, SEVERITIES, Severity, family_o
 from quantmedic.engine.rules.rulebase import RuleBase
 
 #: What orders causes, the first that differs; of those that recover the same, the size of their changes.
-STEPS: tuple[LeadingStep, ...] = (
-    "doubt",
-    "severity",
-    "proof",
-    "whole-model",
-    "suffices",
-    "worth",
-    "origin",
-    "confidence",
-    "size",
-)
+STEPS: tuple[LeadingStep, ...] = get_args(LeadingStep)
 #: Repairs recover the same where their gains differ by less: the difference of two rounded figures in a report.
 SAME_DB = 1.0
 #: Kinds of changes after which values or weights are no longer rounded in the bits in force, or that are only a most.
