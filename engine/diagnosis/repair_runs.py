@@ -184,7 +184,9 @@ class Simulated:
         settled = known.settle(suspects)
         every, lead = known.chosen_repairs(settled), known.lead(settled, facts)
         steps = chain.from_iterable(_around(repair, every, lead) for repair in every)
-        return known.with_runs((join_repairs(step) for step in steps if step), run)
+        # Also where all others are at its places: what it leaves is judged once more.
+        first = [[lead.part]] if lead is not None else []
+        return known.with_runs((join_repairs(step) for step in [*first, *steps] if step), run)
 
     def run_pairs(self, suspects: Sequence[Suspect], case: Case, facts: CaseFacts, run: Run) -> "Simulated":
         """Run what heals a whole family of sources, and pairs of repairs, where no single repair suffices.
