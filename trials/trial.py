@@ -31,7 +31,6 @@ from quantmedic.engine.diagnosis.prediction import explains
 from quantmedic.engine.diagnosis.suspects import Repair, general_repairs
 from quantmedic.engine.errors import DataError, QuantmedicError, failure_in_words
 from quantmedic.engine.formulas.change import Change
-from quantmedic.engine.formulas.derive import derive
 from quantmedic.engine.formulas.stored_bins import main_role
 from quantmedic.engine.rules.remedy_kinds import BOUNDS, is_learned, tried_change_of
 from quantmedic.engine.rules.rulebase import RuleBase
@@ -257,7 +256,7 @@ class Trials:
         dataset = open_dataset(repaired_inputs, self._subject.copies.input_specs, role="representative")
         options = replace(self._options, samples=self._wanted)
         case = collect(Measurement(self._subject.copies, {"representative": dataset}, options))
-        return Repair.recalibrate(f"{REPAIRED_DATA}:{cause}", REPAIRED_DATA, case, derive(case, self._base), data.words)
+        return Repair.recalibrate(f"{REPAIRED_DATA}:{cause}", REPAIRED_DATA, case, self.facts, data.words)
 
     def fewest_in_float(self) -> Repair | None:
         """The smallest set of layers in float that explains the loss; None where it cannot be found or none is small.

@@ -276,11 +276,17 @@ class DatasetFacts(Facts):
         "magnitude / that magnitude; 1 where these samples gave the ranges by min-max, below where it clips on purpose",
         "ratio",
     )
+    range_method: str | None = fact(
+        "what explains best the ranges that end over 10 % beside this set's largest magnitude, four at least: factor "
+        "(over that magnitude), one range (for all), percentile or deviations (from the mean)"
+    )
+    range_method_setting: float | None = fact(
+        "of range_method: the factor, the end of the range, the share beyond it, or the number of deviations"
+    )
     range_method_error: float | None = fact(
-        "of the ranges that end over 10 % beside this set's largest magnitude, four at least: how far three in four "
-        "of them end from what explains them best with one setting for all, |log| of the ratio. Tried are a factor "
-        "over that magnitude (headroom, half of a grid), one range for all, a percentile, so many deviations from the "
-        "mean. About 0 where these samples and one method gave the ranges, large where other data or weights did",
+        "how far three in four of those ranges end from where range_method, with one setting for all, ends them, |log| "
+        "of the ratio. About 0 where these samples and one method gave the ranges, large where other data or weights "
+        "did",
         "ratio",
     )
     misfit_share: float | None = fact(

@@ -120,7 +120,7 @@ class BinTable:
         low, high, count, owner = [self.low], [self.high], [self.count.copy()], [self.owner]
         for tensor, values in points.items():
             for k in range(int(self.start[tensor]), int(self.start[tensor + 1])):
-                inside = self._within(k, values)
+                inside = self._within(k, values, farthest=k in (self.start[tensor], self.start[tensor + 1] - 1))
                 if not len(inside):
                     continue
                 low.append(inside)
@@ -135,11 +135,14 @@ class BinTable:
         start = np.searchsorted(owners[order], np.arange(len(self.start)))
         return type(self)(bottom[order], top[order], counts[order], start)
 
-    def _within(self, k: int, values: Floats) -> Floats:
-        """Which of some sorted values bin ``k`` may hold: one on an edge belongs to the bin farther from zero."""
+    def _within(self, k: int, values: Floats, *, farthest: bool) -> Floats:
+        """Which of some sorted values bin ``k`` may hold.
+
+        One on an edge belongs to the bin farther from zero; there is none beyond the first and last (``farthest``).
+        """
         low, high = float(self.low[k]), float(self.high[k])
         inside: Floats = values[(values >= low) & (values <= high)]
-        if len(inside) > 1:
+        if len(inside) > 1 and not farthest:
             inside = inside[inside != (high if high > 0 else low)]
         return inside
 
@@ -257,6 +260,12 @@ class Bins(BinTable):
     def quantile(self, q: float) -> float:
         """Value below which the share ``q`` of all values lies; linear within a bin."""
         return float(self.quantiles([q])[0, 0])
+
+    def outer_edge(self, value: float) -> float:
+        """Edge, away from zero, of the bin that holds a value: no percentile cuts equal values, which may lie there."""
+        if value < 0:
+            return float(max(self.low[self.low <= value], default=value))
+        return float(min(self.high[self.high >= value], default=value))
 
     def repeat(self, times: int) -> BinTable:
         """A table of ``times`` equal tensors, for a different question about each."""

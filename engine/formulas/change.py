@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from quantmedic.engine.case.facts import CaseFacts, QuantizerFacts, TensorFacts
 from quantmedic.engine.case.histogram import Bins
 from quantmedic.engine.case.records import Case
-from quantmedic.engine.formulas.methods import kl_ends, percentile_ends
+from quantmedic.engine.formulas.methods import RangeMethod, Side, kl_ends, percentile_ends
 from quantmedic.engine.formulas.simulate import AnyGrid, ChannelGrid, Grid, best_grids, grids_over
-from quantmedic.engine.formulas.stored_bins import bin_tables, extremes, main_role, seen_tensors, tensor_bins
+from quantmedic.engine.formulas.stored_bins import bin_tables, extremes, main_role, moments, seen_tensors, tensor_bins
 from quantmedic.engine.formulas.tensors import grid_of, is_signed_grid, predicted_sqnr
 from quantmedic.engine.operator_types import LAYOUTS, SELECTIONS
 
@@ -73,6 +73,8 @@ ROUNDED_STEPS = 1.0
 LEFT_OF_CORRECTION = 0.5
 #: Scales and ends of ranges that differ by less, relative to the wider range, are the same setting.
 SAME = 0.01
+#: A method explains ranges of which it misses three in four by less, |log| of the ratio (what D013 calls stale, too).
+EXPLAINED = 0.1
 #: Fits a change to what a case holds, for these targets.
 ChangeFunction = Callable[[Case, CaseFacts, Targets], Change]
 
@@ -148,8 +150,38 @@ def _grids_between(
 
 
 def recalibrate(case: Case, facts: CaseFacts, targets: Targets) -> Change:
-    """New ranges for all activations, and biases without what was learned for them on other data."""
-    return full_range(case, facts, _all_tensors(facts)).join(Change(biases=_biases_of_other_data(facts)))
+    """New ranges for all activations as those in force were found, and biases without what other data taught them."""
+    every = _all_tensors(facts)
+    found = full_range(case, facts, every).join(Change(_grids_by_method(case, facts, every)))
+    return found.join(Change(biases=_biases_of_other_data(facts)))
+
+
+def _grids_by_method(case: Case, facts: CaseFacts, targets: Targets) -> dict[int, Grid]:
+    """Grids between the ends that the method finds here which explains the ranges in force; none where none does."""
+    method = _method_in_force(facts)
+    if method is None:
+        return {}
+    mean, deviation = moments(case.statistics[main_role(case)])
+    grids: dict[int, Grid] = {}
+    for i in _with_fixed_grid(targets, facts):
+        bins, quantizer = tensor_bins(case, main_role(case), i), facts.tensors[i].quantizer
+        if bins is None or grid_of(quantizer) is None:
+            continue
+        low, high = float(bins.lowest[0]), float(bins.highest[0])
+        sides = (Side(size, sign, mean[i], deviation[i], bins) for size, sign in ((-low, -1), (high, 1)))
+        below, above = (max(method.end(side), 0.0) if side.value > 0 else 0.0 for side in sides)
+        found = Grid.over(-below, above, quantizer.bits or 8, symmetric=is_signed_grid(quantizer))
+        grids |= {i: found} if found.step > 0 else {}
+    return grids
+
+
+def _method_in_force(facts: CaseFacts) -> RangeMethod | None:
+    """What finds the ranges in force in the representative data, if that explains them."""
+    data = next((own for own in facts.datasets if own.role == "representative"), None)
+    if data is None or data.range_method is None or data.range_method_setting is None:
+        return None
+    is_explained = data.range_method_error is not None and data.range_method_error <= EXPLAINED
+    return RangeMethod(data.range_method, data.range_method_setting) if is_explained else None
 
 
 def _biases_of_other_data(facts: CaseFacts) -> frozenset[int]:

@@ -30,7 +30,7 @@ from quantmedic.engine.formulas.input_relation import (
     input_range_facts,
     relation_facts,
 )
-from quantmedic.engine.formulas.methods import RangeEnd, miss_of_ranges
+from quantmedic.engine.formulas.methods import RangeEnd, Side, find_method
 from quantmedic.engine.formulas.noise_sources import misfit_share
 from quantmedic.engine.formulas.stored_bins import bins_of_view, extremes
 from quantmedic.engine.formulas.strays import Strays, strays_by_role, words_of
@@ -191,9 +191,12 @@ def _range_facts(case: Case, tensors: tuple[TensorFacts, ...], role: Role) -> di
     usual = float(np.median(shares)) if shares else None
     beyond, short = sum(r > 1.0 + AWRY for r in reaches), sum(r < 1.0 - AWRY for r in reaches)
     own_input = input_range_facts(case, tensors, role)
+    method = find_method(_awry_ends(case, places, role)) if whole else None
     return {
         **own_input,
-        "range_method_error": miss_of_ranges(_awry_ends(case, places, role)) if whole else None,
+        "range_method": method.name if method is not None else None,
+        "range_method_setting": method.setting if method is not None else None,
+        "range_method_error": method.miss if method is not None else None,
         "input_clipped_ratio": ratio(own_input.get("input_clipped_share"), _at_least(usual, 1e-3)),
         "clipped_share_max": max(shares, default=None),
         "clipped_share_median": usual,
@@ -220,8 +223,8 @@ def _awry_ends(case: Case, tensors: Mapping[int, TensorFacts], role: Role) -> li
             continue
         value, sign = max((values.max, 1), (-values.min, -1))
         bins = Bins.of(case.statistics[role].tensor(place).histogram, values.min, values.max)
-        end = RangeEnd(reach * value, value, sign, values.mean, values.std, bins)
-        found.setdefault((end.end, end.value), end)
+        end = RangeEnd(reach * value, Side(value, sign, values.mean, values.std, bins))
+        found.setdefault((end.end, value), end)
     return list(found.values())
 
 

@@ -17,7 +17,7 @@ from quantmedic.engine.formulas.columns import (
     owner_of_rows,
     per_tensor,
 )
-from quantmedic.engine.formulas.stored_bins import extremes
+from quantmedic.engine.formulas.stored_bins import extremes, moments
 
 NO_CLIPPING = ClippingFacts()
 _QUANTILES = {"p1": 0.01, "p50": 0.5, "p99": 0.99}
@@ -48,13 +48,11 @@ def distributions_of(
     """
     if not shapes:
         return []
-    columns, offsets, owner = statistics.columns, statistics.offsets, owner_of_rows(statistics.offsets)
+    columns, offsets = statistics.columns, statistics.offsets
     count = per_tensor(np.add, columns["count"], offsets)
     low, high = extremes(statistics)
+    mean, std = moments(statistics)
     with np.errstate(all="ignore"):
-        mean = per_tensor(np.add, columns["count"] * columns["mean"], offsets) / count
-        away = columns["mean"] - mean[owner]
-        std = np.sqrt(per_tensor(np.add, columns["m2"] + columns["count"] * away * away, offsets) / count)
         zscore = np.where(std > 0, np.maximum(high - mean, mean - low) / std, np.nan)
     growth, disagreement = _halves(statistics, records)
     absmax = np.maximum(np.abs(low), np.abs(high))

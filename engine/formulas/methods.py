@@ -3,7 +3,7 @@
 And the other way round: which one method explains the ranges that a model has.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,7 +28,8 @@ SAME_END = 0.02
 
 def percentile_ends(bins: Bins) -> tuple[float, float]:
     """Ends of the range that holds the middle 99.98 % of the values, and 0.0."""
-    return min(bins.quantile(1 - PERCENTILE), 0.0), max(bins.quantile(PERCENTILE), 0.0)
+    low, high = bins.quantile(1 - PERCENTILE), bins.quantile(PERCENTILE)
+    return min(bins.outer_edge(low), 0.0), max(bins.outer_edge(high), 0.0)
 
 
 def kl_ends(bins: Bins) -> tuple[float, float]:
@@ -82,75 +83,100 @@ def _smooth(counts: Floats) -> Floats | None:
 
 
 @dataclass(frozen=True)
-class RangeEnd:
-    """One range and the values that it is for, on the side of the largest magnitude.
+class Side:
+    """The values of one tensor on one side of zero.
 
     Attributes:
-        end: Magnitude where the range ends.
-        value: The largest magnitude.
-        sign: -1 where that side is the negative one, else 1.
-        mean: Mean of the values.
+        value: The largest magnitude there.
+        sign: -1 for the negative side, else 1.
+        mean: Mean of all values.
         deviation: Their standard deviation.
-        bins: Histogram of the values.
+        bins: Histogram of all values.
     """
 
-    end: float
     value: float
     sign: int
     mean: float
     deviation: float
     bins: Bins
 
-    def share_beyond(self) -> float:
-        """Share of the values beyond the end."""
-        return self.bins.share_above(self.end) if self.sign > 0 else 1.0 - self.bins.share_above(-self.end)
+    def share_beyond(self, end: float) -> float:
+        """Share of the values beyond this magnitude."""
+        return self.bins.share_above(end) if self.sign > 0 else 1.0 - self.bins.share_above(-end)
 
     def end_for(self, share: float) -> float:
         """Magnitude beyond which this share of the values lies."""
         return self.sign * self.bins.quantile(1.0 - share if self.sign > 0 else share)
 
 
-def miss_of_ranges(ends: Sequence[RangeEnd]) -> float | None:
-    """By how much the method that explains ranges best, with one setting for all, misses three in four of them.
+@dataclass(frozen=True)
+class RangeEnd:
+    """Magnitude where a range ends, and the values that it is for, on the side of the largest magnitude."""
 
-    Returns:
-        The 75 % quantile of |log(end / explained end)|, because other settings may hold for a few; None of fewer
-        ranges than can agree by chance.
+    end: float
+    side: Side
+
+
+@dataclass(frozen=True)
+class RangeMethod:
+    """How ranges were found: the name of a method, and its setting, one for all tensors.
+
+    ``miss``: the 75 % quantile of |log(end / explained end)|, because other settings may hold for a few.
     """
+
+    name: str
+    setting: float
+    miss: float = 0.0
+
+    def end(self, side: Side) -> float:
+        """Magnitude where the method ends the range of these values."""
+        end = _METHODS[self.name][1](side, self.setting)
+        return abs(side.bins.outer_edge(side.sign * end)) if self.name == "percentile" else end
+
+
+def find_method(ends: Sequence[RangeEnd]) -> RangeMethod | None:
+    """The method that explains ranges best, with one setting for all; None of fewer than can agree by chance."""
     if len(ends) < FEWEST_ENDS:
         return None
     logs = np.log([e.end for e in ends])
-    found = [explained for explain in _METHODS if (explained := explain(ends)) is not None and (explained > 0).all()]
-    return min((float(np.quantile(np.abs(logs - np.log(explained)), 0.75)) for explained in found), default=None)
+    found = []
+    for name, (setting_of, end_of) in _METHODS.items():
+        setting = setting_of(ends)
+        explained = np.array([end_of(e.side, setting) for e in ends]) if setting is not None else np.zeros(1)
+        if setting is not None and (explained > 0).all():
+            found.append(RangeMethod(name, setting, float(np.quantile(np.abs(logs - np.log(explained)), 0.75))))
+    return min(found, key=lambda method: method.miss, default=None)
 
 
-def _by_factor(ends: Sequence[RangeEnd]) -> Floats | None:
+def _factor(ends: Sequence[RangeEnd]) -> float | None:
     """Headroom, or a part of the codes: no method cuts off a part of every range, but smaller data do."""
-    values = np.array([e.value for e in ends])
-    factor = float(np.median([e.end for e in ends] / values))
-    return values * factor if factor > 1.0 else None
+    factor = float(np.median([e.end / e.side.value for e in ends]))
+    return factor if factor > 1.0 else None
 
 
-def _by_one_range(ends: Sequence[RangeEnd]) -> Floats | None:
+def _usual_end(ends: Sequence[RangeEnd]) -> float | None:
     found = np.array([e.end for e in ends])
     usual = float(np.median(found))
-    is_shared = np.mean(np.abs(found / usual - 1.0) < SAME_END) > 0.5
-    return np.full(len(ends), usual) if is_shared else None
+    return usual if np.mean(np.abs(found / usual - 1.0) < SAME_END) > 0.5 else None
 
 
-def _by_deviations(ends: Sequence[RangeEnd]) -> Floats | None:
-    means, deviations = np.array([e.sign * e.mean for e in ends]), np.array([e.deviation for e in ends])
-    if (deviations <= 0).any():
+def _share_cut_off(ends: Sequence[RangeEnd]) -> float | None:
+    if any(e.end >= e.side.value for e in ends):
         return None
-    reach = float(np.median((np.array([e.end for e in ends]) - means) / deviations))
-    return means + reach * deviations
+    return float(np.median([e.side.share_beyond(e.end) for e in ends]))
 
 
-def _by_percentile(ends: Sequence[RangeEnd]) -> Floats | None:
-    if any(e.end >= e.value for e in ends):
+def _deviations(ends: Sequence[RangeEnd]) -> float | None:
+    sides = [e.side for e in ends]
+    if any(side.deviation <= 0 for side in sides):
         return None
-    share = float(np.median([e.share_beyond() for e in ends]))
-    return np.array([e.end_for(share) for e in ends])
+    return float(np.median([(e.end - e.side.sign * e.side.mean) / e.side.deviation for e in ends]))
 
 
-_METHODS = (_by_factor, _by_one_range, _by_percentile, _by_deviations)
+#: For each method, what finds its setting in ranges, and what finds the end of a range by that setting.
+_METHODS: dict[str, tuple[Callable[[Sequence[RangeEnd]], float | None], Callable[[Side, float], float]]] = {
+    "factor": (_factor, lambda side, factor: factor * side.value),
+    "one range": (_usual_end, lambda _, end: end),
+    "percentile": (_share_cut_off, Side.end_for),
+    "deviations": (_deviations, lambda side, reach: side.sign * side.mean + reach * side.deviation),
+}

@@ -8,7 +8,7 @@ from quantmedic.engine.case.facts import Role
 from quantmedic.engine.case.histogram import Bins, BinTable, shows_values
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.case.statistics import LATTICE_POINTS, SetStatistics, TensorStatistics
-from quantmedic.engine.formulas.columns import Floats, per_tensor
+from quantmedic.engine.formulas.columns import Floats, owner_of_rows, per_tensor
 
 #: Tensors whose histograms are worked on together: few enough for the processor's cache.
 _TOGETHER = 128
@@ -63,6 +63,16 @@ def extremes(statistics: SetStatistics) -> tuple[Floats, Floats]:
     """Smallest and largest finite value of every tensor; infinite where none was seen."""
     columns, offsets = statistics.columns, statistics.offsets
     return per_tensor(np.minimum, columns["min"], offsets), per_tensor(np.maximum, columns["max"], offsets)
+
+
+def moments(statistics: SetStatistics) -> tuple[Floats, Floats]:
+    """Mean and standard deviation of every tensor; nan where nothing finite was seen."""
+    columns, offsets = statistics.columns, statistics.offsets
+    count = per_tensor(np.add, columns["count"], offsets)
+    with np.errstate(all="ignore"):
+        mean = per_tensor(np.add, columns["count"] * columns["mean"], offsets) / count
+        away = columns["mean"] - mean[owner_of_rows(offsets)]
+        return mean, np.sqrt(per_tensor(np.add, columns["m2"] + columns["count"] * away * away, offsets) / count)
 
 
 def seen_tensors(statistics: SetStatistics) -> list[int]:

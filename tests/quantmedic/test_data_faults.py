@@ -27,9 +27,10 @@ MEAN, STD = np.float32(0.286), np.float32(0.353)
 TINT = np.array([1.0, 0.7, 0.4], np.float32).reshape(1, 3, 1, 1)
 MIN_MAX: dict[str, Any] = {"calibrate_method": CalibrationMethod.MinMax}
 #: Blank and blurred images do no harm to extremes, but to everything that follows the bulk of the values.
+#: Costs nothing on proper data, and wrong data shift every range of it.
 PERCENTILE: dict[str, Any] = {
     "calibrate_method": CalibrationMethod.Percentile,
-    "extra_options": {"CalibPercentile": 99.9, "CalibTensorRangeSymmetric": False},
+    "extra_options": {"CalibPercentile": 99.99, "CalibTensorRangeSymmetric": False},
 }
 DATA_CAUSES = {rule.cause for rule in load_rulebase().rules if rule.family == "data"}
 
@@ -178,6 +179,10 @@ def check_is_told(diagnosis: Diagnosis, expected: str, verdict: Verdict, also: f
     assert set(found) & DATA_CAUSES == {expected} | also
 
 
+def verdict_of(fault: str) -> Verdict:
+    return "healthy" if fault in WITHSTOOD else "degraded"
+
+
 Fault = Callable[[Array], Array]
 GREY: dict[str, tuple[str, Fault, dict[str, Any]]] = {
     "copies of one image": ("duplicate-samples", lambda x: normalized(x[3:4].repeat(64, axis=0)), MIN_MAX),
@@ -197,16 +202,8 @@ COLOUR: dict[str, tuple[str, Fault, dict[str, Any]]] = {
     "blue for red": ("channel-order-mismatch", lambda x: normalized(x)[:, ::-1], MIN_MAX),
     "pixels for planes": ("layout-mismatch", lambda x: normalized(swapped_layout(x)), PERCENTILE),
 }
-#: What the network withstands: the cause is named with what is to be had. ``undecided`` where samples are too few to
-#: exclude a loss that matters, and the repair takes away so much noise that it would heal the network of one.
-WITHSTOOD: dict[str, Verdict] = {
-    "copies of one image": "healthy",
-    "four images": "healthy",
-    "one class": "healthy",
-    "blank images": "undecided",
-    "blurred": "healthy",
-    "pixels for planes": "undecided",
-}
+#: What the network withstands: the cause is named with what is to be had.
+WITHSTOOD = {"copies of one image", "four images", "one class", "blank images", "blurred", "pixels for planes"}
 #: Exposure is a factor, too.
 ALSO_TRUE = {"over-exposed": frozenset({"preprocessing-mismatch"})}
 
@@ -225,7 +222,7 @@ def test_fault_of_grey_images_is_told_from_the_others(fault: str, tmp_path: Path
     calibration = np.ascontiguousarray(damage(pixels("representative")), np.float32)
     model, validation = FOLDER / "float.onnx", normalized(pixels("validation"))
     found = diagnosed(tmp_path, model, calibration, validation, options)
-    check_is_told(found, expected, WITHSTOOD.get(fault, "degraded"), ALSO_TRUE.get(fault, frozenset()))
+    check_is_told(found, expected, verdict_of(fault), ALSO_TRUE.get(fault, frozenset()))
 
 
 @pytest.mark.nightly
@@ -236,7 +233,7 @@ def test_fault_of_colour_images_is_told_from_the_others(fault: str, tmp_path: Pa
     calibration = np.ascontiguousarray(damage(coloured("representative")), np.float32)
     model, validation = colour_network(tmp_path), normalized(coloured("validation"))
     found = diagnosed(tmp_path, model, calibration, validation, options)
-    check_is_told(found, expected, WITHSTOOD.get(fault, "degraded"))
+    check_is_told(found, expected, verdict_of(fault))
 
 
 def repaired_by(text: str, feeds: list[dict[str, Array]]) -> list[dict[str, Array]]:
@@ -280,7 +277,7 @@ def test_ranges_of_other_data_are_stale(stale: str, tmp_path: Path) -> None:
     model, validation = FOLDER / "float.onnx", normalized(pixels("validation"))
     shown = normalized(pixels("representative"))
     found = diagnosed(tmp_path, model, calibration, validation, options, shown)
-    check_is_told(found, "stale-calibration", WITHSTOOD.get(stale, "degraded"))
+    check_is_told(found, "stale-calibration", verdict_of(stale))
 
 
 @pytest.mark.nightly

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[3]
 #: Where facts are read. What computes them or copies them, and the lists of all facts, do not count.
 READERS = (
     *("reports", "trials", "quantmedic/api", "quantmedic/cli", "engine/diagnosis", "engine/gate", "engine/rules"),
-    *("engine/versus", "engine/formulas/texts.py", "engine/case/layer_facts.py"),
+    *("engine/versus", "engine/formulas/texts.py", "engine/formulas/change.py", "engine/case/layer_facts.py"),
 )
 #: Facts that only formulas read, and the fact that these make of them.
 FEEDS = {

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from builders.cases import bins_of
 
-from quantmedic.engine.formulas.methods import RangeEnd, kl_ends, kl_threshold, miss_of_ranges, percentile_ends
+from quantmedic.engine.formulas.methods import RangeEnd, Side, find_method, kl_ends, kl_threshold, percentile_ends
 from quantmedic.engine.formulas.simulate import Grid, best_grids, predict_sqnr
 
 
@@ -66,6 +66,16 @@ def test_kl_agrees_with_onnxruntime() -> None:
     assert ours == pytest.approx(theirs, rel=0.35)
 
 
+def test_no_percentile_cuts_the_values_of_an_image_off() -> None:
+    """Black and white are many pixels each: ranges that leave the rarest values out keep the grid of the pixels."""
+    x = np.random.default_rng(2).integers(0, 256, (20, 784)).astype("f4")
+    x[:, ::5], x[:, ::7] = 0, 255
+    x = (x / np.float32(255) - np.float32(0.5)) / np.float32(0.25)
+    bins = bins_of(x).on_points({0: np.unique(x)})
+    assert percentile_ends(bins) == (x.min(), x.max())
+    assert percentile_ends(bins_of(x)) == (x.min(), x.max())
+
+
 #: Tensors of ten samples, whose levels differ from tensor to tensor in what they mean for the extremes.
 TENSORS = [
     np.abs(np.random.default_rng(i).standard_normal((10, 4000)) * np.linspace(1, 1 + i, 10)[:, None] ** 0.5).astype(
@@ -77,32 +87,36 @@ TENSORS = [
 
 
 def range_end(x: Any, end: float) -> RangeEnd:
-    return RangeEnd(end, x.max(), 1, x.mean(), x.std(), bins_of(x))
+    return RangeEnd(end, Side(x.max(), 1, x.mean(), x.std(), bins_of(x)))
 
 
 def test_the_method_that_gave_ranges_explains_them() -> None:
     ends = {
         "factor": [4 * x.max() for x in TENSORS],
-        "one-range": [40.0 for _ in TENSORS],
+        "one range": [40.0 for _ in TENSORS],
         "percentile": [np.quantile(x, 0.99) for x in TENSORS],
         "deviations": [x.mean() + 2 * x.std() for x in TENSORS],
     }
     for method, own in ends.items():
-        miss = miss_of_ranges([range_end(x, float(end)) for x, end in zip(TENSORS, own, strict=True)])
-        assert miss is not None and miss < 0.03, method
+        found = find_method([range_end(x, float(end)) for x, end in zip(TENSORS, own, strict=True)])
+        assert found is not None and found.miss < 0.03 and found.name == method
 
 
 def test_no_method_explains_ranges_of_another_model() -> None:
     factors = np.exp(np.random.default_rng(1).standard_normal(len(TENSORS)))
     ends = [range_end(x, float(f * x.max())) for x, f in zip(TENSORS, factors, strict=True)]
-    miss = miss_of_ranges(ends)
-    assert miss is not None and miss > 0.4
-    assert miss_of_ranges(ends[:3]) is None
+    found = find_method(ends)
+    assert found is not None and found.miss > 0.4
+    assert find_method(ends[:3]) is None
 
 
 def test_ranges_below_zero_are_explained_alike() -> None:
     ends = [range_end(x, float(np.quantile(x, 0.99))) for x in TENSORS]
     below = [
-        RangeEnd(e.end, e.value, -1, -e.mean, e.deviation, bins_of(-x)) for e, x in zip(ends, TENSORS, strict=True)
+        RangeEnd(e.end, Side(e.side.value, -1, -e.side.mean, e.side.deviation, bins_of(-x)))
+        for e, x in zip(ends, TENSORS, strict=True)
     ]
-    assert miss_of_ranges(below) == pytest.approx(miss_of_ranges(ends), abs=1e-3)
+    found, mirrored = find_method(ends), find_method(below)
+    assert found is not None and mirrored is not None
+    assert mirrored.setting == pytest.approx(found.setting, rel=1e-2)
+    assert mirrored.miss == pytest.approx(found.miss, abs=1e-3)
