@@ -129,6 +129,14 @@ class PathStep(Contract):
     change: str | None = Field(default=None, description="kind of the change")
 
 
+class LossOrigin(Contract):
+    """The noise of quantizers by what would have to change, in shares that add up to 1, from simulated runs."""
+
+    file: float = Field(description="goes where all is quantized anew with the settings in force, on these data")
+    settings: float = Field(description="goes with settings that lose less, too: searched ranges, scales per channel")
+    bits: float = Field(description="stays in the bits in force, whatever is set")
+
+
 class LossPath(Contract):
     """The deepest true statement about the loss: from all of it to the smallest part that still makes most of it."""
 

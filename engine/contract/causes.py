@@ -30,7 +30,9 @@ class Explained(Contract):
 
 
 #: What decided that a cause leads, in the order in which it is asked.
-LeadingStep = Literal["doubt", "severity", "proof", "whole-model", "suffices", "worth", "origin", "confidence", "size"]
+LeadingStep = Literal[
+    "doubt", "severity", "proof", "whole-model", "suffices", "worth", "origin", "confidence", "size", "run"
+]
 
 
 class Ahead(Contract):
@@ -40,9 +42,12 @@ class Ahead(Contract):
     by: LeadingStep = Field(
         description="the first step that differs: a doubt about the comparison; how grave it is; carried out, and not "
         "only simulated; of the whole model where most layers are degraded; heals within the bits in force; confidence "
-        "times gain; where the error originates; confidence; of changes that recover the same the smaller one"
+        "times gain; where the error originates; confidence; of changes that recover the same the smaller one; "
+        "its printed prescription was run, and heals"
     )
-    gain_db: float | None = Field(default=None, description="what counts of what its change recovers; None: not tried")
+    gain_db: float | None = Field(
+        default=None, description="what counts of what its change recovers, or its prescription; None: not tried"
+    )
     other_gain_db: float | None = Field(default=None, description="the same of the other cause's change")
 
 

@@ -9,7 +9,7 @@ from quantmedic.engine.case.facts import DatasetFacts, MetricFacts, ModelFacts, 
 from quantmedic.engine.case.records import ImportRecord
 from quantmedic.engine.case.settings_in_force import SettingsInForce
 from quantmedic.engine.contract.advised_remedies import Prescription, Proof, RemedyPair
-from quantmedic.engine.contract.budget_report import LossBudgetReport, LossPath
+from quantmedic.engine.contract.budget_report import LossBudgetReport, LossOrigin, LossPath
 from quantmedic.engine.contract.causes import CauseReport, RuleNote
 from quantmedic.engine.contract.check_report import CheckReport
 from quantmedic.engine.contract.harm_report import Undecided
@@ -72,6 +72,9 @@ class Diagnosis(Contract):
     histograms: tuple[Histogram, ...] = ()
     loss_budget: LossBudgetReport | None = Field(
         default=None, description="where the noise at the outputs comes from; None where it was not measured"
+    )
+    loss_origin: LossOrigin | None = Field(
+        default=None, description="that noise by what would have to change; None where that was not simulated"
     )
     loss_path: LossPath | None = Field(
         default=None, description="the deepest part that makes most of that noise, and what heals it; None as above"

@@ -116,6 +116,7 @@ def make_diagnosis(
         datasets=facts.datasets,
         histograms=_histograms(results, facts, histogram),
         loss_budget=attribution.report(_in_order_of(causes, suspects)) if attribution is not None else None,
+        loss_origin=simulated.origin(),
         pair=next(pairs_of(pairs(suspects), causes), None),
         proof=proof_of(proof, suspects, causes, base),
         settings_in_force=settings_in_force(facts) if facts.model.framework != FLOAT_ALONE else None,

@@ -10,6 +10,7 @@ from quantmedic.engine.contract.advised_remedies import Advice, PairedRemedy, Tr
 from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.diagnosis.advice import general_advice
+from quantmedic.engine.diagnosis.input_repair import TURNS
 from quantmedic.engine.diagnosis.prediction import ENOUGH_DB
 from quantmedic.engine.diagnosis.remedy_outcomes import TRIED
 from quantmedic.engine.diagnosis.repair_runs import PREFERENCE_DB
@@ -22,6 +23,10 @@ from quantmedic.engine.rules.toolchain import Toolchain
 NOTHING_CHANGED = ("requantize-this-model", "calibrate-again")
 
 
+#: Causes with the advice that each gives; None for a remedy of the whole network.
+Advised = tuple[tuple[CauseReport | None, Advice], ...]
+
+
 class Choice(NamedTuple):
     """A remedy with the causes that advise it; None where it is for the whole network, whatever the cause.
 
@@ -31,7 +36,7 @@ class Choice(NamedTuple):
     """
 
     id: str
-    advised: tuple[tuple[CauseReport | None, Advice], ...]
+    advised: Advised
     title: str
     measured: TrialRecord | None
     instead: str | None = None
@@ -188,12 +193,24 @@ class Candidates:
     def _of_causes(self) -> tuple[Choice, ...]:
         """Every remedy of every cause that was not disproven; what only shows the most that could be gained is last."""
         choices = [
-            _choice_of(cause, advice)
+            self._with_other_repairs(_choice_of(cause, advice))
             for cause in self.diagnosis.causes
             for advice in cause.remedies
             if not advice.is_disproven
         ]
         return tuple(sorted(choices, key=lambda choice: choice.is_bound))
+
+    def _with_other_repairs(self, choice: Choice) -> Choice:
+        """What repairs the data undoes every mistake that they show, each by its own text."""
+        if choice.lead is None or not choice.lead.fields.get("repair"):
+            return choice
+        others = [
+            (cause, advice)
+            for cause in self.diagnosis.causes
+            for advice in cause.remedies
+            if advice.id == choice.lead.id and advice.fields.get("repair") and cause is not choice.advised[0][0]
+        ]
+        return choice._replace(advised=_in_order_of_repair([*choice.advised, *others]))
 
     @property
     def _pair(self) -> tuple[Choice, ...]:
@@ -221,7 +238,7 @@ class Candidates:
         general = kind.everywhere.remedy if kind is not None and kind.everywhere is not None else None
         if not advised and general is not None and general in self.base.remedies:
             advised = [(None, self._advice_everywhere(self.base.remedies[general], row.trial.nodes))]
-        return Choice(f"{TRIED}:{row.trial.key}", tuple(advised), row.remedy, row.trial)
+        return Choice(f"{TRIED}:{row.trial.key}", _in_order_of_repair(advised), row.remedy, row.trial)
 
     def _general(self, remedy: Remedy) -> Choice:
         return Choice(f"everywhere:{remedy.id}", ((None, self._advice_everywhere(remedy)),), remedy.title, None)
@@ -246,6 +263,12 @@ class Candidates:
 
 def _choice_of(cause: CauseReport, advice: Advice, instead: str | None = None) -> Choice:
     return Choice(f"{cause.cause}:{advice.id}", ((cause, advice),), advice.title, advice.measured, instead)
+
+
+def _in_order_of_repair(advised: Iterable[tuple[CauseReport | None, Advice]]) -> Advised:
+    """Advice of causes whose repair of the data needs another one's first comes behind that."""
+    turn = {cause: place for place, cause in enumerate(TURNS)}
+    return tuple(sorted(advised, key=lambda own: turn.get(own[0].cause, -1) if own[0] is not None else -1))
 
 
 def is_known_useless(choice: Choice, base: RuleBase) -> bool:

@@ -23,8 +23,8 @@ from quantmedic.engine.rules.remedy_kinds import AT_MOST, MORE_BITS
 from quantmedic.engine.rules.rule import SERIOUS, SEVERITIES, Severity, family_of
 from quantmedic.engine.rules.rulebase import RuleBase
 
-#: What orders causes, the first that differs; of those that recover the same, the size of their changes.
-STEPS: tuple[LeadingStep, ...] = get_args(LeadingStep)
+#: What orders causes before prescriptions are run, the first that differs; at last the size of their changes.
+STEPS: tuple[LeadingStep, ...] = get_args(LeadingStep)[:-1]
 #: Repairs recover the same where their gains differ by less: the difference of two rounded figures in a report.
 SAME_DB = 1.0
 #: Kinds of changes after which values or weights are no longer rounded in the bits in force, or that are only a most.
@@ -94,7 +94,7 @@ class Contender(NamedTuple):
         repair = self.outcome.repair
         if self.suspect.is_global:
             return math.inf
-        if repair is None or repair.kind in ANEW:
+        if repair is None or repair.kind == ANEW:
             return len({found.layer or found.subject for found in self.findings})
         return len(places_of(repair.change))
 
@@ -468,7 +468,7 @@ def rank_executed(
 
     found.sort(key=place)
     if found[0].cause != causes[0].cause:
-        ahead = Ahead(of=causes[0].cause, by="proof", gain_db=gain, other_gain_db=causes[0].predicted_gain_db)
+        ahead = Ahead(of=causes[0].cause, by="run", gain_db=gain, other_gain_db=causes[0].predicted_gain_db)
         found[0] = found[0].model_copy(update={"ahead": ahead})
     return tuple(found)
 

@@ -24,9 +24,11 @@ Lines = tuple[tuple[float, float], ...]
 BLANK = 5e-3
 #: Where the samples that are not blank vary less than this share of the validation samples, they are no better.
 VARIED = 0.5
-#: Causes that leave out samples, and those of which each is undone together with the others.
-STRAYS, BLANKS = "stray-samples", "blank-samples"
+#: Causes that leave out samples or move their values, and those of which each is undone together with the others.
+STRAYS, BLANKS, LAYOUT = "stray-samples", "blank-samples", "layout-mismatch"
 MENDED = ("preprocessing-mismatch", "channel-order-mismatch")
+#: In which order several are undone: strays are known by values as stored, blanks by those of the application.
+TURNS = (STRAYS, LAYOUT, *MENDED, BLANKS)
 #: Channels the other way round.
 REVERSED = (2, 1, 0)
 
@@ -55,6 +57,26 @@ def repaired(feeds):
             found.append({{key: y[kept] if np.shape(y)[:1] == kept.shape else y for key, y in feed.items()}})
     return found'''
 
+_RELAY = '''\
+def repaired(feeds):
+    """The feeds with {name} in the layout in which neighbouring pixels are most alike, which may be the present one."""
+
+    def read(x, stored_by):
+        n, {shape} = x.shape
+        if stored_by == "{other}":
+            return np.moveaxis(x.reshape(n, {stored}), {there}, {axis})
+        return np.swapaxes(x.reshape(n, h, c, w), 2, {axis}) if stored_by == "lines" else x
+
+    def roughness(x):
+        planes = np.moveaxis(x.astype(np.float64), {axis}, 1)
+        return (np.diff(planes, axis=2) ** 2).sum() + (np.diff(planes, axis=3) ** 2).sum()
+
+    layouts = ["{own}", "{other}", "lines"]
+    best = min(layouts, key=lambda stored_by: sum(roughness(read(feed[{name}], stored_by)) for feed in feeds))
+    return [{{**feed, {name}: np.ascontiguousarray(read(feed[{name}], best))}} for feed in feeds]'''
+#: By the channel axis of images: what their numbers are stored by, and how they lie.
+_STORED = {1: ("planes", "c, h, w"), 3: ("pixels", "h, w, c")}
+
 
 @dataclass(frozen=True)
 class InputRepair:
@@ -68,6 +90,7 @@ class InputRepair:
         least: Standard deviation that a sample has to have.
         most: Root mean square that it may have.
         left_out: The samples that have more, in words.
+        relaid: Their numbers are read in the layout in which neighbouring pixels are most alike.
         wrong: Mean and standard deviation per channel of the representative inputs.
         right: Those of the validation inputs.
     """
@@ -79,12 +102,15 @@ class InputRepair:
     least: float = 0.0
     most: float = math.inf
     left_out: str = "blank samples"
+    relaid: bool = False
     wrong: Moments = ((), ())
     right: Moments = ((), ())
 
     @property
     def words(self) -> str:
         """What is done, as text."""
+        if self.relaid:
+            return "representative inputs read in the layout in which neighbouring pixels are most alike"
         if not self._steps:
             return f"representative inputs without {self.left_out}"
         lines = ", ".join(dict.fromkeys(f"{slope:.4g}·x {offset:+.4g}" for slope, offset in self.lines))
@@ -110,6 +136,8 @@ class InputRepair:
 
     def change(self, x: Array) -> Array:
         """Samples that have the mistakes, without them."""
+        if self.relaid:
+            return self._relay(x)
         if self.order:
             assert self.axis is not None
             x = np.take(x, self.order, self.axis)
@@ -121,9 +149,27 @@ class InputRepair:
         moved = np.moveaxis(x.astype(np.float32), self.axis, -1) * slopes + offsets
         return np.ascontiguousarray(np.moveaxis(moved, -1, self.axis), x.dtype)
 
+    def _relay(self, x: Array) -> Array:
+        """As the printed text does it."""
+        axis = self.axis or 1
+        channels, height, width = np.moveaxis(x, axis, 1).shape[1:]
+        other = (height, width, channels) if axis == 1 else (channels, height, width)
+        by_other = np.moveaxis(x.reshape(len(x), *other), 4 - axis, axis)
+        by_lines = np.swapaxes(x.reshape(len(x), height, channels, width), 2, axis)
+
+        def roughness(images: Array) -> float:
+            planes = np.moveaxis(images.astype(np.float64), axis, 1)
+            return float((np.diff(planes, axis=2) ** 2).sum() + (np.diff(planes, axis=3) ** 2).sum())
+
+        return np.ascontiguousarray(min((x, by_other, by_lines), key=roughness))
+
     def code(self) -> Code:
         """Python function ``repaired`` of a list of feeds, which hold arrays by the names of inputs."""
         name = quote(self.name)
+        if self.relaid and self.axis is not None:
+            (own, shape), (other, stored) = _STORED[self.axis], _STORED[4 - self.axis]
+            places = {"axis": self.axis, "there": 4 - self.axis}
+            return Code(_RELAY.format(name=name, own=own, shape=shape, other=other, stored=stored, **places))
         if not self._steps:
             return Code(_DROP.format(name=name, words=self._drop_in_words(name), kept=self._kept_in_words()))
         words, change = ", and ".join(self._steps), self._change_in_words()
@@ -170,6 +216,8 @@ def input_repair(cause: str, sets: Mapping[Role | None, DatasetFacts]) -> InputR
         return None
     if cause == STRAYS:
         return _drop_strays(mine, mine.input)
+    if cause == LAYOUT:
+        return InputRepair(mine.input, mine.channel_axis, relaid=True) if mine.channel_axis in _STORED else None
     if other is None or not mine.mean or not mine.std or not other.mean or not other.std:
         return None
     if cause == BLANKS and mine.kept_deviation_ratio is not None and mine.kept_deviation_ratio >= VARIED:

@@ -10,6 +10,7 @@ from quantmedic.engine.case.facts import CaseFacts
 from quantmedic.engine.case.proof import ProofRecord
 from quantmedic.engine.case.records import Case, RunRecord, SimulationRecord
 from quantmedic.engine.contract.advised_remedies import PairedRemedy, RemedyPair
+from quantmedic.engine.contract.budget_report import LossOrigin
 from quantmedic.engine.diagnosis.prediction import ENOUGH_DB, Prediction, is_faithful, is_grave, predict
 from quantmedic.engine.diagnosis.suspects import Repair, Suspect, digest, general_repairs, places_of
 from quantmedic.engine.formulas.change import Change, requantize_weights
@@ -26,10 +27,10 @@ PREFERENCE_DB = 3.0
 SUFFICIENT_DB = ENOUGH_DB / 2
 #: Of repairs that take away about this share of what the best one does, the first is taken into a pair.
 ABOUT = 0.9
-#: Repairs of the whole network, in the bits that it has, that show whether noise can be had back at all.
-OF_WHOLE = ("requantized", "best-range")
-#: The one that does what quantizing again with nothing changed does, but for the data that calibrate.
-ANEW = OF_WHOLE[:1]
+#: The whole network made anew as it was set, and as well as its bits allow: what of the loss the file costs, and what
+#: the settings.
+ROOTS = ("requantized", "quantized-well")
+ANEW = ROOTS[0]
 #: Runs the simulated network under a change.
 Run = Callable[[Change], RunRecord]
 
@@ -139,7 +140,7 @@ class Simulated:
         gain_db, suspect, repair = max(gains, key=lambda each: each[0], default=(0.0, None, None))
         if suspect is None or repair is None or not is_grave(gain_db, self.base):
             return None
-        if repair.kind not in ANEW:
+        if repair.kind != ANEW:
             return Lead(suspect, repair, repair)
         change = requantize_weights(facts)
         return Lead(suspect, repair, replace(repair, key=f"{repair.kind}:{digest([change])}", change=change))
@@ -160,15 +161,23 @@ class Simulated:
     @property
     def gain_of_whole_db(self) -> float | None:
         """The most that a repair of the whole network recovers for sure, whatever rules have a name for."""
-        found = [self.predict(kind) for kind in OF_WHOLE]
+        found = [self.predict(f"{kind}:everywhere") for kind in ROOTS]
         return max((each.gain_db for each in found if each is not None and each.low_db > 0), default=None)
 
     @property
     def may_gain_anew(self) -> bool:
         """Quantizing again with nothing changed may recover something, as far as the simulation can tell."""
-        found = [self.predict(repair) for kind in ANEW for repair in (kind, f"{kind}:everywhere")]
-        known = [each.high_db for each in found if each is not None]
-        return not known or max(known) >= self.base.threshold("negligible_gain_db")
+        found = self.predict(f"{ANEW}:everywhere")
+        return found is None or found.high_db >= self.base.threshold("negligible_gain_db")
+
+    def origin(self) -> LossOrigin | None:
+        """What of the noise of quantizers goes as more of the network is made anew; None where that was not run."""
+        anew, well = (self.predict(f"{kind}:everywhere") for kind in ROOTS)
+        if anew is None or well is None:
+            return None
+        file = max(anew.share, 0.0)
+        whole = max(well.share, file)
+        return LossOrigin(file=file, settings=whole - file, bits=1.0 - whole)
 
     # Runs
 

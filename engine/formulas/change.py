@@ -318,8 +318,14 @@ def separate_operands(case: Case, facts: CaseFacts, targets: Targets) -> Change:
 
 
 def requantize(case: Case, facts: CaseFacts, targets: Targets) -> Change:
-    """Everything made anew from the float model: ranges, weights and biases, in as many bits as before."""
-    return full_range(case, facts, everything(facts)).join(requantize_weights(facts))
+    """Everything made anew from the float model as it was set: ranges, weights and biases."""
+    return recalibrate(case, facts, targets).join(requantize_weights(facts))
+
+
+def quantize_well(case: Case, facts: CaseFacts, targets: Targets) -> Change:
+    """Everything made anew in the bits in force, set to lose least: searched ranges, weights per channel."""
+    made = best_range(case, facts, everything(facts)).join(requantize_weights(facts))
+    return made.join(per_channel_weights(case, facts, everything(facts)))
 
 
 def requantize_weights(facts: CaseFacts) -> Change:

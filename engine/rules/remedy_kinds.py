@@ -55,6 +55,7 @@ class RemedyKind:
         moves: Whether the range of an activation moved as this kind moves it. None where settings of the model show
             that it was applied.
         half: The part of the quantized model whose noise it takes away, of the two changes that are no remedies.
+        is_root: It is run to see what settings cost, and is no remedy either.
         advised_as: Kind under which remedies are advised that do the same, where it is not this one.
         tried: What a trial carries out, where that can be fitted to samples alone, and ``change`` is only the most
             that it could gain; None: ``change``.
@@ -75,6 +76,7 @@ class RemedyKind:
     bound: str | None = None
     moves: Callable[[TensorFacts, TensorFacts], bool] | None = None
     half: Literal["weights", "activations"] | None = None
+    is_root: bool = False
     advised_as: str | None = None
     tried: ChangeFunction | None = None
     learned: bool = False
@@ -87,7 +89,7 @@ class RemedyKind:
     @property
     def is_remedy(self) -> bool:
         """A remedy may name it."""
-        return self.change is not None and self.half is None
+        return self.change is not None and self.half is None and not self.is_root
 
 
 #: Kinds for the whole network stand in the order in which a proof tries them, the cheapest first.
@@ -244,6 +246,7 @@ _ROWS = (
         "float-weights", "precision of weights", change.float_weights, bound="weights in float", spends_bits=True
     ),
     RemedyKind("eight-bit-weights", "bits of weights", change.eight_bit_weights, title="8-bit weights"),
+    RemedyKind("quantized-well", "ranges, weights and biases, and their settings", change.quantize_well, is_root=True),
     RemedyKind(
         "without-weight-noise", "precision of all weights and biases", change.without_weight_noise, half="weights"
     ),

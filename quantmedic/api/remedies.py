@@ -23,7 +23,7 @@ from quantmedic.engine.diagnosis.budget_lines import NOTABLE
 from quantmedic.engine.diagnosis.harm import as_if_harmed, is_clean, with_assumed
 from quantmedic.engine.diagnosis.inspection import Inspection
 from quantmedic.engine.diagnosis.prescription import is_worth_repairing
-from quantmedic.engine.diagnosis.repair_runs import ANEW, OF_WHOLE, Simulated
+from quantmedic.engine.diagnosis.repair_runs import ROOTS, Simulated
 from quantmedic.engine.diagnosis.second_look import SecondLook
 from quantmedic.engine.diagnosis.suspects import Repair, Repairer, Suspect, general_repairs, suspects_of
 from quantmedic.engine.errors import DataError, OutputError, QuantmedicError
@@ -88,15 +88,13 @@ def simulate_remedies(case: Case, measurement: JudgedMeasurement) -> Case:
 
         if facts.model.harmed and not case.record.datasets[role].labelled:
             case = with_notice(case, *_few_noisy_samples(simulation.record, simulation.numbers))
-        # Whether noise can be had back; of a harmed network, whether quantizing again may recover anything.
-        asked = general_repairs(ANEW if facts.model.harmed else OF_WHOLE, case, facts)
-        probes = {each.key if facts.model.harmed else each.kind: run(each.change) for each in asked}
+        roots = {root.key: run(root.change) for root in general_repairs(ROOTS, case, facts)}
         if facts.model.harmed or facts.model.output_worst_sqnr_db != math.inf:
             case = _with_budget(case, facts, simulation, measurement)
             # What the budget shows, rules may name.
             facts = derive_with_budget(facts, case, measurement.base)
         suspects = _suspects(case, facts, measurement.base)
-        simulated = Simulated(simulation.record.model_copy(update={"runs": probes}), measurement.base)
+        simulated = Simulated(simulation.record.model_copy(update={"runs": roots}), measurement.base)
         simulated = simulated.run_repairs(suspects, general_repairs(HALVES, case, facts), facts, run)
         simulated = SecondLook(simulated, case, facts, simulated.settle(suspects)).run(run)
         if facts.model.harmed:

@@ -10,6 +10,7 @@ from quantmedic.engine.contract.budget_report import (
     BudgetLine,
     BudgetOutput,
     LossBudgetReport,
+    LossOrigin,
     LossPart,
     PathStep,
     TaskLoss,
@@ -49,6 +50,8 @@ from quantmedic.reports.text import (
 
 #: Sources that cancel each other make a few times the noise; a larger share divides by next to none.
 SENSIBLE = 10.0
+#: A smaller share would read 0 %.
+SHOWN = 0.005
 #: Noise that no quantizer makes is said in words from this share on.
 UNSIMULATED_SAID = 0.1
 #: Causes that name a line, and layers of one, that are shown.
@@ -192,17 +195,32 @@ def budget_box(diagnosis: Diagnosis, manuals: Iterable[str]) -> BudgetBox | None
 
 
 def path_text(diagnosis: Diagnosis) -> str:
-    """The path to the loss in one line, each step with the share of the noise that goes with it; empty without one."""
+    """The path to the loss, each step with the share of the noise that goes with it, and what would have to change.
+
+    Empty without a path.
+    """
     path, budget = diagnosis.loss_path, diagnosis.loss_budget
     if path is None or budget is None:
         return ""
     words = _loss_words(budget, diagnosis.metrics.name)
     text = " → ".join(_step_text(step, words) for step in path.steps)
     levels = {step.level for step in path.steps}
-    if "place" in levels:
-        return text
-    largest = f" (largest: {_step_text(path.largest, words)})" if path.largest is not None else ""
-    return f"{text}; no single {'kind' if 'all' in levels else 'place'} makes most of it{largest}"
+    if "place" not in levels:
+        largest = f" (largest: {_step_text(path.largest, words)})" if path.largest is not None else ""
+        text += f"; no single {'kind' if 'all' in levels else 'place'} makes most of it{largest}"
+    return ". ".join(filter(None, [text, _origin_text(diagnosis.loss_origin)]))
+
+
+def _origin_text(origin: LossOrigin | None) -> str:
+    """A fault of the file, of its settings, or the price of the bits."""
+    if origin is None:
+        return ""
+    anew = f"Quantized anew as it is set, {share_text(origin.file)} goes"
+    parts = [
+        (origin.settings, f"{share_text(origin.settings)} more with settings that lose least"),
+        (origin.bits, f"{share_text(origin.bits)} stays in these bits"),
+    ]
+    return "; ".join([anew, *(text for share, text in parts if share >= SHOWN)])
 
 
 def _step_text(step: PathStep, words: _LossWords | None) -> str:

@@ -84,6 +84,8 @@ SAME = 0.5
 CAUSES_SHOWN = 3
 #: What counts where two causes are compared.
 COUNTED = "each the mean of what it recovers alone and where what hides it is repaired"
+BEFORE_RUN = "as far as the other was tried or simulated"
+UNTRIED = "neither change was tried"
 #: Why a cause leads; the steps are those of the page "how sure".
 LEADS_BY: Mapping[LeadingStep, str] = {
     "doubt": "it makes the comparison itself doubtful, which may explain everything else",
@@ -95,6 +97,7 @@ LEADS_BY: Mapping[LeadingStep, str] = {
     "origin": "the error originates where it is",
     "confidence": "its rule is surer",
     "size": "both recover about the same, and its change is the smaller one",
+    "run": "its printed prescription was run, and takes most of the noise away",
 }
 
 
@@ -265,7 +268,7 @@ def _ahead_text(ahead: Ahead, diagnosis: Diagnosis) -> str:
     gains = [ahead.gain_db, ahead.other_gain_db]
     own, theirs = ("not tried" if gain is None else decibels(gain, "+") for gain in gains)
     is_known = any(gain is not None for gain in gains)
-    figures = f"{own} against {theirs}, {COUNTED}" if is_known else "neither change was tried"
+    figures = f"{own} against {theirs}, {BEFORE_RUN if ahead.by == 'run' else COUNTED}" if is_known else UNTRIED
     return f"Leads over {_code_of(ahead.of, diagnosis)} {name(other.shown)}: {LEADS_BY[ahead.by]} ({figures})."
 
 

@@ -237,11 +237,12 @@ def test_fault_of_colour_images_is_told_from_the_others(fault: str, tmp_path: Pa
 
 
 def repaired_by(text: str, feeds: list[dict[str, Array]]) -> list[dict[str, Array]]:
-    """What the repair that a prescription prints makes of calibration data."""
-    names: dict[str, Any] = {"np": np}
-    exec(compile(text[text.index("def repaired(") : text.index("# To mend")], "repair", "exec"), names)
-    found: list[dict[str, Array]] = names["repaired"](feeds)
-    return found
+    """What the repairs that a prescription prints make of calibration data, one after the other."""
+    for part in text.split("# To mend")[:-1]:
+        names: dict[str, Any] = {"np": np}
+        exec(compile(part[part.index("def repaired(") :], "repair", "exec"), names)
+        feeds = names["repaired"](feeds)
+    return feeds
 
 
 @pytest.mark.parametrize("is_resized", [False, True])
@@ -266,6 +267,20 @@ def test_turned_channels_that_were_not_normalized_are_repaired_by_the_printed_te
     assert repaired_by(text, [mended])[0]["image"] is mended["image"], "what is right stays"
     healthy = diagnosed(tmp_path, colour_network(tmp_path), right, normalized(other), MIN_MAX)
     assert weighty(healthy) == [] and not healthy.datasets[0].relation.reordered
+
+
+@pytest.mark.nightly
+def test_another_layout_that_was_not_normalized_is_repaired_by_the_printed_text(tmp_path: Path) -> None:
+    """Pixels taken for planes, and divided by 255 alone: read anew first, and then mapped."""
+    x = coloured("representative")
+    wrong = np.ascontiguousarray(swapped_layout(x / np.float32(255)), np.float32)
+    found = diagnosed(tmp_path, colour_network(tmp_path), wrong, normalized(coloured("validation")), MIN_MAX)
+    assert weighty(found) == ["layout-mismatch", "preprocessing-mismatch"]
+    assert found.prescription is not None
+    text = next(each.code for each in found.prescription.configurations if each.language == "python")
+    (mended,) = repaired_by(text, [{"image": wrong}])
+    assert text.count("def repaired(") == 2, text
+    np.testing.assert_allclose(mended["image"], normalized(x), atol=1e-4)
 
 
 @pytest.mark.nightly

@@ -55,6 +55,21 @@ def test_the_text_does_exactly_what_the_trial_does() -> None:
             np.testing.assert_array_equal(feed["image"], given["image"])
 
 
+def test_images_are_read_in_the_layout_in_which_they_are_smooth() -> None:
+    """By the trial and by the text, for channels first and last; what is right already stays."""
+    rng = np.random.default_rng(4)
+    smooth = np.cumsum(np.cumsum(rng.normal(0, 0.1, (61, 3, 12, 10)), axis=2), axis=3)
+    planes = np.ascontiguousarray(smooth + rng.normal(0, 3, (61, 3, 1, 1)), np.float32)
+    pixels = np.ascontiguousarray(planes.transpose(0, 2, 3, 1))
+    lines = np.ascontiguousarray(planes.transpose(0, 2, 1, 3))
+    for axis, right, others in [(1, planes, (pixels, lines)), (3, pixels, (planes, lines))]:
+        repair = InputRepair("image", axis, relaid=True)
+        for wrong in (*(np.reshape(x, right.shape) for x in others), right):
+            np.testing.assert_array_equal(repair.change(wrong), right, strict=True)
+            for feed, expected in zip(run_text(repair, feeds_of(wrong)), feeds_of(right), strict=True):
+                np.testing.assert_array_equal(feed["image"], expected["image"], strict=True)
+
+
 def test_blank_samples_are_left_out_with_all_that_belongs_to_them() -> None:
     repair, x = InputRepair("image", least=0.5), RIGHT.copy()
     x[:30] = x[40] = 7.0
