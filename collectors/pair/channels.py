@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from quantmedic.collectors.pair.graph import Graph, Operator, Shape
-from quantmedic.engine.operator_types import RESHAPES
+from quantmedic.engine.operator_types import ARITHMETIC, RESHAPES
 
 Shapes = Mapping[str, Shape]
 #: Tensors with more channels are measured as a whole.
@@ -30,7 +30,7 @@ def channel_axes(graph: Graph, shapes: Shapes, static: Shapes) -> dict[str, int]
     for op in graph.operators:
         _require_input(op, graph, axes, known)
     for op in reversed(graph.operators):
-        _carry_back(op, axes, known)
+        _carry_back(op, graph, axes, known)
     for op in graph.operators:
         axis = _reduced_axis(op, graph, axes, known) if op.op_type in _REDUCTIONS else _output_axis(op, axes, known)
         if axis is None:
@@ -90,19 +90,23 @@ def _before_moving(op: Operator, found: Mapping[str, int], shapes: Shapes) -> in
     return None
 
 
-def _carry_back(op: Operator, axes: dict[str, int], shapes: Shapes) -> None:
+def _carry_back(op: Operator, graph: Graph, axes: dict[str, int], shapes: Shapes) -> None:
+    """To what an operator computes on, where that is one tensor; a constant beside it, as of a mean, moves no axis."""
     axis = next((axes[name] for name in op.outputs if name in axes), None)
-    if axis is None or not op.inputs:
+    values = [name for name in op.inputs if name not in graph.constants]
+    if axis is None or not values:
         return
-    ranks = {len(shapes[name]) for name in (op.inputs[0], op.outputs[0]) if name in shapes}
+    ranks = {len(shapes[name]) for name in (values[0], op.outputs[0]) if name in shapes}
     if len(ranks) > 1 and op.channels_last:
         return
     if op.op_type == "Transpose":
         order = op.attributes.integers("perm") or ()
         if axis < len(order):
-            axes.setdefault(op.inputs[0], order[axis])
-    elif len(op.inputs) == 1 and op.op_type not in RESHAPES | _OPAQUE:
-        axes.setdefault(op.inputs[0], axis)
+            axes.setdefault(values[0], order[axis])
+        return
+    is_alone = len(op.inputs) == 1 and op.op_type not in RESHAPES | _OPAQUE
+    if is_alone or (len(values) == len(ranks) == 1 and op.op_type in ARITHMETIC):
+        axes.setdefault(values[0], axis)
 
 
 def _output_axis(op: Operator, axes: Mapping[str, int], shapes: Shapes) -> int | None:

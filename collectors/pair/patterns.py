@@ -9,12 +9,11 @@ from quantmedic.collectors.pair.graph import Graph, Operator
 from quantmedic.collectors.pair.quantizer import Quantizer
 from quantmedic.collectors.pair.tensor_pairs import PairedGraphs
 from quantmedic.engine.case.records import GateRecord, GateStep
-from quantmedic.engine.operator_types import LAYOUTS
+from quantmedic.engine.operator_types import ARITHMETIC, LAYOUTS
 
 #: Functions of one tensor that saturate: one of them makes a gate of a product.
 SATURATING = frozenset({"Sigmoid", "HardSigmoid", "Tanh", "Erf", "Clip"})
 _UNARY = SATURATING | {"Relu", "Softplus"}
-_BINARY = frozenset({"Add", "Sub", "Mul", "Div"})
 #: Operators that only move values.
 _MOVES = LAYOUTS | {"Cast", "Slice"}
 #: Operators that square their input.
@@ -94,7 +93,7 @@ def _is_step(op: Operator, graph: Graph) -> bool:
     known = [graph.constants[name].values for name in op.inputs if name in graph.constants]
     single = all(values is not None and values.size == 1 for values in known)
     variable = len(op.inputs) - len(known)
-    return single and variable == 1 and (op.op_type in _UNARY or (op.op_type in _BINARY and len(known) == 1))
+    return single and variable == 1 and (op.op_type in _UNARY or (op.op_type in ARITHMETIC and len(known) == 1))
 
 
 def _gate_step(op: Operator, graph: Graph) -> GateStep:

@@ -96,7 +96,8 @@ class Contender(NamedTuple):
             return math.inf
         if repair is None or repair.kind == ANEW:
             return len({found.layer or found.subject for found in self.findings})
-        return len(places_of(repair.change))
+        # A bias is made anew with the weights of its layer.
+        return len({(kind == "tensor", place) for kind, place in places_of(repair.change)})
 
     @property
     def contains_others(self) -> bool:

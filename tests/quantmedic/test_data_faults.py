@@ -270,6 +270,26 @@ def test_turned_channels_that_were_not_normalized_are_repaired_by_the_printed_te
 
 
 @pytest.mark.nightly
+def test_turned_channels_are_seen_where_the_network_normalizes_them_itself(tmp_path: Path) -> None:
+    """Pixels come as they are: a mean and a factor stand before the first layer that knows channels."""
+    model = onnx.load(colour_network(tmp_path))
+    first = [helper.make_node("Sub", ["image", "mean"], ["centred"], name="centre")]
+    first += [helper.make_node("Mul", ["centred", "factor"], ["pixels"], name="scale")]
+    for node in model.graph.node:
+        node.input[:] = ["pixels" if name == "image" else name for name in node.input]
+    for node in reversed(first):
+        model.graph.node.insert(0, node)
+    factor, mean = np.float32(1 / (255 * STD)), np.float32(255 * MEAN)
+    model.graph.initializer.extend(
+        [numpy_helper.from_array(np.full((1, 3, 1, 1), mean), "mean"), numpy_helper.from_array(factor, "factor")]
+    )
+    onnx.save(model, tmp_path / "raw.onnx")
+    turned = np.ascontiguousarray(coloured("representative")[:, ::-1])
+    found = diagnosed(tmp_path, tmp_path / "raw.onnx", turned, coloured("validation"), MIN_MAX)
+    assert found.causes[0].cause == "channel-order-mismatch"
+
+
+@pytest.mark.nightly
 def test_another_layout_that_was_not_normalized_is_repaired_by_the_printed_text(tmp_path: Path) -> None:
     """Pixels taken for planes, and divided by 255 alone: read anew first, and then mapped."""
     x = coloured("representative")
