@@ -79,6 +79,10 @@ def subgraphs_of(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
             yield from (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs)
 
 
+def _holds_graphs(attribute: onnx.AttributeProto) -> bool:
+    return attribute.HasField("g") or bool(attribute.graphs)
+
+
 class PairedOnnxGraphs(PairedGraphs, Protocol):
     """Two matched graphs, both with the ONNX models that they were read from."""
 
@@ -102,8 +106,9 @@ def node_of(node: onnx.NodeProto) -> Node:
 
 
 def attributes_of(node: onnx.NodeProto) -> Attributes:
-    """Attributes of a node by name."""
-    return Attributes({attribute.name: _value_of(attribute) for attribute in node.attribute})
+    """Attributes of a node by name; not the graphs that it holds, which quantizers may change inside."""
+    values = (attribute for attribute in node.attribute if not _holds_graphs(attribute))
+    return Attributes({attribute.name: _value_of(attribute) for attribute in values})
 
 
 def _value_of(attribute: onnx.AttributeProto) -> Attribute:

@@ -75,7 +75,7 @@ def resemblance(stored: Constant, source: Values, axis: int | None) -> dict[str,
     off = np.abs(values - np.clip(source, *quantizer.ends(source.shape)))
     far = off > MISPLACED_STEPS * step
     if far.any():
-        step = step * 2.0 ** (quantizer.bits - (code_facts(stored, source).get("effective_bits") or quantizer.bits))
+        step = step * 2.0 ** (quantizer.bits - code_facts(stored, source).get("effective_bits", quantizer.bits))
         far = off > MISPLACED_STEPS * step
     error, misplaced = (values - source).astype(np.float64), float(far.mean())
     made, power = _power(error[far]), _power(error)
@@ -201,7 +201,7 @@ def _follows(scale: Floats, rows: Values) -> bool:
     return bool((np.abs(ratio / np.median(ratio) - 1) < SAME_SCALE).mean() >= FOLLOWED)
 
 
-def code_facts(stored: Constant, source: Values) -> dict[str, float | None]:
+def code_facts(stored: Constant, source: Values) -> dict[str, float]:
     """How many codes the stored weights use, and how many bits that takes where the float weights would use more."""
     quantizer, codes = stored.quantizer, stored.codes
     if quantizer is None or codes is None or not codes.size or quantizer.block_size or quantizer.dynamic:
@@ -257,8 +257,9 @@ def grid_predictions(stored: Constant, source: Values, axis: int | None) -> dict
         known = (tops > DEAD * tops.max()) & (power > 0) & np.isfinite(noise)
         worst = float(sqnr_db(power[known], noise[known]).min()) if known.any() else None
         found["predicted_best_channel_sqnr_db"] = worst
-    found |= code_facts(stored, source)
-    if min(found.get("effective_bits") or 8, quantizer.bits) < 8:
+    codes = code_facts(stored, source)
+    found |= codes
+    if min(codes.get("effective_bits", 8), quantizer.bits) < 8:
         found["predicted_8bit_sqnr_db"] = _full_range_sqnr_db(rows, replace(kind, bits=8))
     return found
 

@@ -468,7 +468,7 @@ def rank_executed(
         return SEVERITIES.index(cause.severity), not is_doubt, cause.cause not in leading
 
     found.sort(key=place)
-    if found[0].cause != causes[0].cause:
+    if found and found[0].cause != causes[0].cause:
         ahead = Ahead(of=causes[0].cause, by="run", gain_db=gain, other_gain_db=causes[0].predicted_gain_db)
         found[0] = found[0].model_copy(update={"ahead": ahead})
     return tuple(found)

@@ -75,6 +75,8 @@ LEFT_OF_CORRECTION = 0.5
 SAME = 0.01
 #: A method explains ranges of which it misses three in four by less, |log| of the ratio (what D013 calls stale, too).
 EXPLAINED = 0.1
+#: Where more of the ranges than this are min-max ranges, that is the method.
+MOST = 0.5
 #: Fits a change to what a case holds, for these targets.
 ChangeFunction = Callable[[Case, CaseFacts, Targets], Change]
 
@@ -176,9 +178,11 @@ def _grids_by_method(case: Case, facts: CaseFacts, targets: Targets) -> dict[int
 
 
 def _method_in_force(facts: CaseFacts) -> RangeMethod | None:
-    """What finds the ranges in force in the representative data, if that explains them."""
+    """What finds the ranges in force in the representative data, if that explains them; None: min-max, or not known."""
     data = next((own for own in facts.datasets if own.role == "representative"), None)
     if data is None or data.range_method is None or data.range_method_setting is None:
+        return None
+    if data.exact_range_share is None or data.exact_range_share > MOST:
         return None
     is_explained = data.range_method_error is not None and data.range_method_error <= EXPLAINED
     return RangeMethod(data.range_method, data.range_method_setting) if is_explained else None
