@@ -16,6 +16,7 @@ from quantmedic.engine.contract.advised_remedies import Advice, Prescription, Pr
 from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.diagnosis import Diagnosis, EvidenceStrength
 from quantmedic.engine.diagnosis.candidates import Candidates, Choice
+from quantmedic.engine.diagnosis.competition import rank_executed
 from quantmedic.engine.diagnosis.input_repair import InputRepair
 from quantmedic.engine.diagnosis.prescription import code_of, prescribe, write_prescription
 from quantmedic.engine.diagnosis.snippets import render_snippets
@@ -425,6 +426,14 @@ def test_a_cause_that_no_edit_was_tried_for_is_proven_by_the_executed_text() -> 
     first, second = proven.causes
     assert (first.severity, first.proven, first.measured_gain_db) == ("high", True, 20.0)
     assert (second.severity, second.proven) == ("low", None)
+
+
+def test_what_heals_without_a_cause_leads_none() -> None:
+    found = diagnosis(cause("one", advice("per-channel-weights")))
+    text = prescribe(found, BASE).prescription
+    healed = executed(found, (text and code_of(text)) or "", 20.0).prescription
+    assert healed is not None and healed.grade == "executed"
+    assert rank_executed((), healed, BASE) == ()
 
 
 def test_what_was_executed_and_heals_leads_whatever_a_copy_shows() -> None:
