@@ -33,6 +33,8 @@ _USUAL: dict[str, dict[str, Attribute]] = {
     },
     "ThresholdedRelu": {"alpha": 1.0},
 }
+#: The order of their operands counts.
+_ORDERED = frozenset({"Sub", "Div", "Pow"})
 #: Beyond it float16 has no finite values: what is written as infinite there masks as well.
 LARGEST_HALF = 65504.0
 #: Numbers that differ by less, relative to the larger, are the same one as stored.
@@ -53,11 +55,22 @@ def difference_of(op: Operator, twin: Operator, quantized: Graph, floats: Graph)
     if op.op_type != twin.op_type:
         return None
     found = [
+        *_exchanged_operands(op, twin, quantized, floats),
         *_changed_attributes(op, twin),
         *_changed_bounds(op, twin),
         *_changed_constants(op, twin, quantized, floats),
     ]
     return "; ".join(found[:3]) or None
+
+
+def _exchanged_operands(op: Operator, twin: Operator, quantized: Graph, floats: Graph) -> Iterator[str]:
+    """A constant that is subtracted, or divides, where it is subtracted from, or divided."""
+    if op.op_type not in _ORDERED or len(op.inputs) != 2 or len(twin.inputs) != 2:
+        return
+    now = [name in quantized.constants for name in op.inputs]
+    was = [name in floats.constants for name in twin.inputs]
+    if now != was and sorted(now) == sorted(was) == [False, True]:
+        yield "operands exchanged"
 
 
 def _changed_attributes(op: Operator, twin: Operator) -> Iterator[str]:

@@ -24,6 +24,7 @@ def network() -> onnx.ModelProto:
     x = net.conv(x, random(1, 8, 3, 3, 3, scale=0.3), random(2, 8, scale=0.1), out="first")
     x = net.add("LeakyRelu", x, out="leaky", alpha=0.3)
     x = net.add("Mul", x, net.const("factor", np.float32(0.5)), out="scaled")
+    x = net.add("Sub", net.const("one", np.float32(1.0)), x, out="rest")
     x = net.add("Reshape", x, net.const("groups", np.array([-1, 2, 4, 64])), out="grouped")
     x = net.add("Transpose", x, out="turned", perm=[0, 2, 1, 3])
     x = net.add("Reshape", x, net.const("flat", np.array([-1, 512])), out="flattened")
@@ -37,6 +38,10 @@ def node(model: onnx.ModelProto, op_type: str) -> onnx.NodeProto:
 
 def lose_slope(model: onnx.ModelProto) -> None:
     del node(model, "LeakyRelu").attribute[:]
+
+
+def exchange_operands(model: onnx.ModelProto) -> None:
+    node(model, "Sub").input[:] = reversed(node(model, "Sub").input)
 
 
 def pad_with_zeros(model: onnx.ModelProto) -> None:
@@ -75,6 +80,7 @@ def differences(paths: tuple[Path, Path]) -> list[str]:
     [
         pytest.param(lambda model: None, [], id="nothing"),
         pytest.param(lose_slope, ["alpha 0.3 → 0.01"], id="an attribute that fell back to its default"),
+        pytest.param(exchange_operands, ["operands exchanged"], id="what is subtracted, and from what"),
         pytest.param(pad_with_zeros, ["mode reflect → constant"], id="another mode"),
         pytest.param(set_constant("groups", [-1, 4, 2, 64]), ["input 2 [-1, 2, 4, 64] → [-1, 4, 2, 64]"], id="order"),
         pytest.param(set_constant("flat", [0, 512]), [], id="the same shape written otherwise"),
