@@ -102,7 +102,7 @@ UNSEEN_PAIRS: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "l": (
         ("stained-paler", "leaks-cut-short"),
-        ("told-in-miles", "levels-cut-off"),
+        ("told-in-kilometres", "levels-cut-off"),
         ("three-fields-in-turn", "one-loud-channel-each"),
         ("fixes-far-away", "head-in-octaves"),
         ("ranges-of-slower-trips", "level-of-all-places"),

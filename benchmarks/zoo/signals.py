@@ -588,5 +588,6 @@ def trips(rng: Random, count: int) -> tuple[Array, Array]:
     hills = np.where(ways == WAYS - 1, 0.3, 0.5)[:, None]
     height = hills * (np.sin(0.12 * time + rng.uniform(0, 6.28, (count, 1))) + 0.3 * drift)
     speed += 0.4 * np.abs(rng.standard_normal(speed.shape))
-    columns = (speed / 5, turns.clip(-0.9, 0.9) / 0.4, np.diff(speed, axis=1, prepend=speed[:, :1]) / 2, height / 0.5)
+    faster = np.diff(speed, axis=1, prepend=speed[:, :1])
+    columns = (speed / 5, turns.clip(-0.9, 0.9) / 0.4, faster / 6, height / 0.5)
     return np.stack(columns, 2).astype(np.float32), ways.astype(np.int64)

@@ -23,7 +23,7 @@ from ..cuts import (
 )
 from ..patient import Patient
 from ..quantizing import run
-from ..surgery import Inapplicable, Linear, Surgeon, attribute, require
+from ..surgery import Inapplicable, Linear, Surgeon, require
 from .data import change_pictures, inputs_of, set_stale_ranges
 
 # --- calibration sets ------------------------------------------------------------------------------------------------
@@ -46,9 +46,9 @@ def ranges_of_slower_trips(patient: Patient, amount: float) -> Patient:
     return set_stale_ranges(patient, slow)
 
 
-def told_in_miles(patient: Patient) -> Patient:
-    """Speeds of the calibration set, and how they change, are told in miles an hour where metres a second are meant."""
-    return patient.with_(calibration=inputs_of(patient, "trips") * np.float32([2.237, 1, 2.237, 1]))
+def told_in_kilometres(patient: Patient) -> Patient:
+    """Speeds of the calibration set, and how they change, are told in kilometres an hour where metres a second are meant."""
+    return patient.with_(calibration=inputs_of(patient, "trips") * np.float32([3.6, 1, 3.6, 1]))
 
 
 def slowest_ways_only(patient: Patient) -> Patient:
@@ -56,6 +56,16 @@ def slowest_ways_only(patient: Patient) -> Patient:
     inputs = inputs_of(patient, "trips")
     ways = patient.task.answers(run(patient.network, patient.model, inputs))
     return patient.with_(calibration=inputs[np.isin(ways, (0, 5))])
+
+
+def columns_by_their_names(patient: Patient) -> Patient:
+    """The archive of the calibration set sorts columns by name: altitude, change of speed, heading, speed."""
+    return patient.with_(calibration=inputs_of(patient, "trips")[..., ::-1].copy())
+
+
+def channels_last(patient: Patient) -> Patient:
+    """The reader of the calibration set hands out channels last, and what comes is taken for channels first."""
+    return change_pictures(patient, lambda pixels: pixels.transpose(0, 2, 3, 1).reshape(pixels.shape))
 
 
 def fixes_far_away(patient: Patient, amount: float) -> Patient:
@@ -180,29 +190,6 @@ def windows_far_below(patient: Patient, amount: float) -> Patient:
     for name in {name for node in nodes for name in node.input if name.endswith("window")}:
         surgeon.put(name, surgeon.constant(name) * np.float32(1 + amount))
     return patient.cut(surgeon, *(n.name for n in nodes))
-
-
-def norms_in_pieces(patient: Patient) -> Patient:
-    """The exporter knows no norm of layers and writes means, squares, a root and a quotient, all with grids."""
-    surgeon = patient.surgeon()
-    text = """
-        mean = ReduceMean(x, last)
-        centred = Sub(x, mean)
-        squares = Mul(centred, centred)
-        variance = ReduceMean(squares, last)
-        safe = Add(variance, least)
-        root = Sqrt(safe)
-        even = Div(centred, root)
-        gained = Mul(even, gain)
-    """
-    for node in require(surgeon.nodes("LayerNormalization"), "no norm of layers"):
-        tensor, gain, offset = node.input
-        given = {"last": [-1], "least": attribute(node, "epsilon", 1e-5), "gain": gain}
-        name = node.name.strip("/").replace("/", "_")
-        made = surgeon.wire(tensor, text, "squares safe", name=name, x=tensor, **given)
-        surgeon.graph.node.remove(node)
-        surgeon.add("Add", [made["gained"], offset], node.output[0], surgeon.producer(made["gained"]))
-    return patient.cut(surgeon)
 
 
 # --- what is told, and boards ----------------------------------------------------------------------------------------
