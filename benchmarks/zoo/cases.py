@@ -101,7 +101,7 @@ UNSEEN_PAIRS: dict[str, tuple[tuple[str, str], ...]] = {
         ("misty-mornings", "thin-kernels-in-few-levels"),
     ),
     "l": (
-        ("stained-paler", "leaks-cut-short"),
+        ("stained-paler", "told-beside-the-loudest"),
         ("told-in-kilometres", "levels-cut-off"),
         ("three-fields-in-turn", "one-loud-channel-each"),
         ("fixes-far-away", "head-in-octaves"),

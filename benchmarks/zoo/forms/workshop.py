@@ -47,7 +47,7 @@ def ranges_of_slower_trips(patient: Patient, amount: float) -> Patient:
 
 
 def told_in_kilometres(patient: Patient) -> Patient:
-    """Speeds of the calibration set, and how they change, are told in kilometres an hour where metres a second are meant."""
+    """Speeds of the calibration set are told in kilometres an hour, and how they change too, not in metres a second."""
     return patient.with_(calibration=inputs_of(patient, "trips") * np.float32([3.6, 1, 3.6, 1]))
 
 
