@@ -14,7 +14,6 @@ from ..cuts import (
     kept,
     mix_and_back,
     mix_ends,
-    on_coarse_grids,
     on_multiples,
     recoded,
     set_ranges,
@@ -116,9 +115,16 @@ def seekers_in_few_levels(patient: Patient, amount: float) -> Patient:
 
 
 def rectified_in_few_levels(patient: Patient, amount: float) -> Patient:
-    """Outputs of rectifiers are kept with few levels, as the memory between layers is small."""
+    """Outputs of rectifiers have codes of fewer bits, which are kept in longer ones: those in the middle are in use."""
     tensors = [t for t in patient.activations("Relu", "LeakyRelu") if has_channels(patient.surgeon(), t)]
-    return on_coarse_grids(patient, require(tensors, "nothing is rectified"), [amount])
+    recipe = kept(patient.recipe, symmetric=False)
+    codes = np.iinfo(recipe.zero_point.dtype)
+    levels = (codes.max - codes.min) / amount
+    for tensor, (low, high) in extremes(patient, *require(tensors, "nothing is rectified")).items():
+        step = max(high - low, 1e-6) / levels
+        first = (codes.max + codes.min + 1) // 2 - levels / 2
+        recipe = recipe.with_grid(tensor, step, int(np.clip(np.rint(first - low / step), codes.min, codes.max)))
+    return patient.with_(recipe=recipe).at(*tensors)
 
 
 # --- activations -----------------------------------------------------------------------------------------------------
