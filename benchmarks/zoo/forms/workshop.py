@@ -40,9 +40,8 @@ def ranges_of_a_paler_stain(patient: Patient, amount: float) -> Patient:
 
 
 def ranges_of_slower_trips(patient: Patient, amount: float) -> Patient:
-    """Ranges were set while the roads were closed and all went slowly; the set that is shown is today's."""
-    slow = inputs_of(patient, "trips") / np.float32([1 + amount, 1, 1 + amount, 1])
-    return set_stale_ranges(patient, slow)
+    """Ranges were set for those who went slowly and straight on flat ground; the set that is shown is today's."""
+    return set_stale_ranges(patient, inputs_of(patient, "trips") / np.float32(1 + amount))
 
 
 def told_in_kilometres(patient: Patient) -> Patient:
