@@ -18,7 +18,7 @@ CIRCLE, STORED = 2 * np.pi / 0.4, 0.001
 
 
 def fourteen_bits_of_sixteen(patient: Patient) -> Patient:
-    """The camera fills fourteen bits of sixteen, and the script takes sixteen for full: light ends of ranges are cut."""
+    """The camera fills fourteen bits of sixteen, and the script takes sixteen for full: what is light is cut."""
     dark = change_pictures(patient, lambda pixels: pixels / 4)
     return dark.with_(recipe=replace(patient.recipe, symmetric=False))
 
