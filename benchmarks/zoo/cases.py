@@ -100,10 +100,27 @@ UNSEEN_PAIRS: dict[str, tuple[tuple[str, str], ...]] = {
         ("so-many-deviations", "pruned-on-one-side"),
         ("misty-mornings", "thin-kernels-in-few-levels"),
     ),
+    "l": (
+        ("stained-paler", "told-beside-the-loudest"),
+        ("told-in-kilometres", "levels-cut-off"),
+        ("three-fields-in-turn", "one-loud-channel-each"),
+        ("fixes-far-away", "head-in-octaves"),
+        ("ranges-of-slower-trips", "level-of-all-places"),
+        ("ends-of-the-usual-channel", "biases-added-by-each-part"),
+        ("six-of-a-quiet-hour", "rectified-in-few-levels"),
+    ),
 }
 
 #: Put into every network whatever the seed: what is sound must look sound in each.
-EVERYWHERE = ("as-it-came", "as-delivered", "as-handed-over", "as-accepted", "as-released", "as-signed-off")
+EVERYWHERE = (
+    "as-it-came",
+    "as-delivered",
+    "as-handed-over",
+    "as-accepted",
+    "as-released",
+    "as-signed-off",
+    "as-shipped",
+)
 
 
 @dataclass(frozen=True)

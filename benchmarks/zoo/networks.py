@@ -292,6 +292,8 @@ def _fresh(name: str, family: str, make: Make, pixels: Preprocessing | None = No
 
 #: What most published networks for colour pictures want.
 PHOTOGRAPHS = Preprocessing(255.0, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+#: Pale grounds become zero.
+STAINS = Preprocessing(255.0, (0.85, 0.75, 0.82), (0.2, 0.25, 0.2))
 #: What networks want that prepare pixels themselves.
 PIXELS = Preprocessing(1.0)
 #: Networks that belong to a set of faults which tuning never saw, by the set.
@@ -347,6 +349,13 @@ FRESH_NETWORKS: dict[str, dict[str, Network]] = {
             _fresh("harbours", "boxes and scores from two levels, SiLU, colour", pictures.harbours, UNIT, DETECTION),
             _fresh("stars", "set of observations, seats that attend, GELU", signals.stars),
             _fresh("flowers", "depthwise, residual, centres pixels itself", pictures.flowers, PIXELS),
+        ),
+        "l": (
+            _fresh(
+                "slides", "boxes by distances, leaky, pooled and enlarged, colour", pictures.slides, STAINS, DETECTION
+            ),
+            _fresh("trips", "steps that attend, gated by GELU, windows", signals.trips),
+            _fresh("signs", "plain, depthwise, two ways in, colour", pictures.signs, SIGNED),
         ),
     }.items()
 }

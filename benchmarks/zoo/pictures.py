@@ -402,3 +402,71 @@ def flowers(rng: Random, count: int) -> tuple[Array, Array]:
     found += middle[:, None] * (heart[..., None, None] - found)
     found += rng.uniform(3, 12, (count, 1, 1, 1)) * rng.standard_normal(found.shape)
     return found.round().clip(0, 255).astype(np.uint8), kinds.astype(np.int64)
+
+
+#: Side of a picture of a slide, and kinds of things on it: cell with a nucleus, ring, rod.
+SLIDE, CELLS = 48, 3
+
+
+def slides(rng: Random, count: int) -> tuple[Array, Array]:
+    """Colour pictures through a microscope: one to three stained things before a pale ground, and what is where."""
+    y, x = np.mgrid[0:SLIDE, 0:SLIDE].astype(np.float32)
+    found = np.zeros((count, 3, SLIDE, SLIDE), np.float32)
+    truth = np.full((count, THINGS, 5), -1, np.float32)
+    stains = np.array([[185, 120, 180], [200, 95, 120], [95, 85, 165]], np.float32)
+    for picture, rows in zip(found, truth, strict=True):
+        ground = np.array([236, 214, 228]) * rng.uniform(0.88, 1.04) + rng.normal(0, 4, 3)
+        lit = 1 - rng.uniform(0, 0.12) * ((x - 24) ** 2 + (y - 24) ** 2) / 1152
+        picture += ground[:, None, None] * lit
+        for row, place in zip(rows, rng.permutation(4)[: rng.integers(1, THINGS + 1)], strict=False):
+            kind, half = int(rng.integers(CELLS)), rng.uniform(4, 10)
+            mx, my = (24 * part + rng.uniform(10.5, 13.5) for part in (place % 2, place // 2))
+            wide, high = half * np.array([[1, rng.uniform(0.8, 1)], [1, 1], rng.choice([[1, 0.4], [0.4, 1]])][kind])
+            far = np.hypot((x - mx) / wide, (y - my) / high)
+            body = (far < 1) & ((far > 0.55) | (kind != 1))
+            dye = stains[kind] * rng.uniform(0.85, 1.15) + rng.normal(0, 8, 3)
+            picture[:, body] += 0.85 * (dye[:, None] - picture[:, body])
+            if kind == 0:
+                picture[:, far < 0.4] = np.array([[90], [45], [115]]) * rng.uniform(0.8, 1.2)
+            row[:] = kind, *(np.array([mx - wide, my - high, mx + wide, my + high]) / SLIDE).clip(0, 1)
+    found += rng.uniform(2, 7, (count, 1, 1, 1)) * rng.standard_normal(found.shape)
+    return found.round().clip(0, 255).astype(np.uint8), truth
+
+
+#: Side of a picture of a road sign, and signs: four plates, each with one of three marks.
+SIGN, SIGNS = 32, 12
+
+
+def signs(rng: Random, count: int) -> tuple[Array, Array]:
+    """Colour pictures of a road sign before a street, in any light and a little askew, and which one it is."""
+    y, x = np.mgrid[0:SIGN, 0:SIGN].astype(np.float32)
+    kinds = rng.integers(0, SIGNS, count)
+    mx, my, turn, half = (
+        rng.uniform(low, high, (count, 1, 1)) for low, high in ((13, 19), (13, 19), (-0.3, 0.3), (5, 12))
+    )
+    across = (np.cos(turn) * (x - mx) + np.sin(turn) * (y - my)) / half
+    down = (np.cos(turn) * (y - my) - np.sin(turn) * (x - mx)) / half
+    far = [
+        np.maximum(1.1 * np.abs(across) - 0.55 * down + 0.45, down + 0.2),
+        np.hypot(across, down),
+        np.maximum(np.abs(across), np.abs(down)) * 1.15,
+        np.maximum(np.maximum(np.abs(across), np.abs(down)), (np.abs(across) + np.abs(down)) / 1.35),
+    ]
+    marks = [
+        (np.abs(across) < 0.45) & (np.abs(down) < 0.16),
+        (np.abs(across) < 0.16) & (np.abs(down) < 0.45),
+        np.hypot(across, down) < 0.3,
+    ]
+    plate, mark = kinds // 3, kinds % 3
+    edge, inside = (np.choose(plate[:, None, None], far) < size for size in (1, 0.78))
+    rims = np.array([[200, 40, 40], [205, 35, 45], [245, 240, 235], [235, 235, 230]], np.float32)
+    fills = np.array([[240, 235, 225], [235, 235, 235], [40, 80, 185], [190, 35, 40]], np.float32)
+    inks = np.array([[30, 30, 35], [25, 25, 30], [240, 240, 240], [240, 235, 230]], np.float32)
+    street = np.array([110, 115, 110]) * rng.uniform(0.5, 1.4, (count, 1)) + rng.normal(0, 12, (count, 3))
+    found = np.broadcast_to(street[..., None, None], (count, 3, SIGN, SIGN)) + 8.0 * np.sin(x * 0.4 + 6 * mx)[:, None]
+    layers = ((edge, rims), (inside, fills), (inside & np.choose(mark[:, None, None], marks), inks))
+    for there, paint in layers:
+        found = np.where(there[:, None], paint[plate][..., None, None], found)
+    light = rng.uniform(0.3, 1.1, (count, 1, 1, 1)) * np.array([1.05, 0.9, 0.6]).reshape(1, 3, 1, 1)
+    found = found * light + rng.uniform(8, 60, (count, 1, 1, 1)) * rng.standard_normal(found.shape)
+    return found.round().clip(0, 255).astype(np.uint8), kinds.astype(np.int64)

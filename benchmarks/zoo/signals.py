@@ -565,3 +565,29 @@ def stars(rng: Random, count: int) -> tuple[Array, Array]:
     there = np.arange(LOOKS) < rng.integers(24, LOOKS + 1, (count, 1))
     rows = np.stack([hours, bright, 3 * doubt, np.ones_like(hours)], 2) * there[..., None]
     return rows.astype(np.float32), kinds.astype(np.int64)
+
+
+#: Places of a trip that were recorded, one each five seconds, and ways to travel: foot, wheel, bus, car, tram, boat.
+FIXES, TRAVELS = 36, 6
+
+
+def trips(rng: Random, count: int) -> tuple[Array, Array]:
+    """Speed, change of heading, change of speed and height of a traveller over three minutes, and how one travels."""
+    ways, time = rng.integers(0, TRAVELS, count), np.arange(FIXES)
+    usual = np.array([1.4, 4.6, 8.5, 12.5, 9.5, 5.0])[ways] * np.exp(rng.normal(0, 0.3, count))
+    stops = np.array([26, 60, 14, 30, 12, 90])[ways]
+    wait = np.array([2, 2, 5, 3, 4, 1])[ways]
+    since = (time + rng.uniform(0, stops)[:, None]) % stops[:, None]
+    moves = 1 / (1 + np.exp(np.clip(-2 * (since - wait[:, None]), -30, 30)))
+    slow = np.array([0.1, 0.15, 0.22, 0.25, 0.08, 0.1])[ways][:, None]
+    drift = rng.normal(0, 1, (count, FIXES)).cumsum(1) / np.sqrt(1 + time)
+    speed = usual[:, None] * moves * np.clip(1 + slow * drift, 0.2, 2)
+    bends = rng.random((count, FIXES)) < np.array([0.15, 0.1, 0.08, 0.1, 0.0, 0.02])[ways][:, None]
+    sway = np.array([0.22, 0.16, 0.09, 0.08, 0.06, 0.12])[ways][:, None]
+    turns = sway * rng.standard_normal((count, FIXES)) + bends * rng.normal(0, 0.8, (count, FIXES))
+    hills = np.where(ways == TRAVELS - 1, 0.3, 0.5)[:, None]
+    height = hills * (np.sin(0.12 * time + rng.uniform(0, 6.28, (count, 1))) + 0.3 * drift)
+    speed += 0.4 * np.abs(rng.standard_normal(speed.shape))
+    faster = np.diff(speed, axis=1, prepend=speed[:, :1])
+    columns = (speed / 5, turns.clip(-0.9, 0.9) / 0.4, faster / 6, height / 0.5)
+    return np.stack(columns, 2).astype(np.float32), ways.astype(np.int64)

@@ -44,6 +44,8 @@ from zoo.pictures import (
     shells,
     sights,
     signatures,
+    signs,
+    slides,
     weaves,
 )
 from zoo.quantizing import run
@@ -64,12 +66,13 @@ from zoo.signals import (
     taps,
     tides,
     traces,
+    trips,
     webs,
     words,
 )
 
 #: Sets that are whole.
-SETS = "ghijk"
+SETS = "ghijkl"
 #: Not every kind costs something with the settings that one seed draws.
 SEEDS = (11, 12, 13)
 #: Of some sets, a kind and a control that are built.
@@ -87,7 +90,7 @@ def names_of(rows: Mapping[str, Fault], *sets: str) -> set[str]:
 def test_a_set_is_in_no_other_part_and_covers_what_it_should() -> None:
     parts = ("all", "real", *fault_zoo.UNSEEN)
     specs = {part: fault_zoo.chosen(part, "*", 200) for part in parts}
-    for letter in "cdefghijk":
+    for letter in "cdefghijkl":
         own, controls, kinds = FRESH_NETWORKS[letter], names_of(CONTROLS, letter), names_of(FAULTS, letter)
         others = [spec for part in parts if part != f"unseen-{letter}" for spec in specs[part]]
         earlier = {spec.network for part in parts[: parts.index(f"unseen-{letter}")] for spec in specs[part]}
@@ -136,6 +139,7 @@ def test_samples_follow_from_the_seed() -> None:
         *(calls, meters, motions, shells, sights, taps, traces),
         *(badges, parcels, tides),
         *(flowers, harbours, stars),
+        *(signs, slides, trips),
     ]
     for make in made:
         first, again, other = (make(np.random.default_rng(seed), 4) for seed in (1, 1, 2))

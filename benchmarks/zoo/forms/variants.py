@@ -233,8 +233,8 @@ def half_much_louder(patient: Patient, amount: float) -> Patient:
     surgeon = patient.surgeon()
     joined = {t for node in surgeon.nodes("Concat") for t in node.input}
     tensor = patient.pick([t for t in surgeon.amplifiable() if t in joined], 0.4)[0]
-    surgeon.amplify(tensor, np.full(surgeon.channels(tensor), 1 + amount, np.float32))
     (node,) = [n for n in surgeon.consumers(tensor) if n.op_type == "Concat"]
+    surgeon.amplify(tensor, np.full(surgeon.channels(tensor), 1 + amount, np.float32))
     return patient.cut(surgeon, node.name)
 
 
