@@ -31,8 +31,8 @@ def spatial_sums(x: Array, axis: int) -> Sums:
 
     Returns:
         Per image: 1, the variance within a channel, the mean squared first and second difference of neighbours to the
-        right and below; then variance and mean squared first difference in another layout (`_other_layout`), 0 with
-        one channel. All 0 for an image with a non-finite value.
+        right and below; then the mean squared first difference in other layouts (`_other_layouts`), twice, 0 with one
+        channel. All 0 for an image with a non-finite value.
     """
     n, channels = len(x), x.shape[axis]
     flat = np.ascontiguousarray(x).reshape(n, -1)
@@ -43,12 +43,12 @@ def spatial_sums(x: Array, axis: int) -> Sums:
         sums[:, 0] = 1.0
         sums[:, 1:4] = _neighbours(_middle(stored))
         if channels > 1:
-            sums[:, 4:6] = _other_layout(stored, flat, axis)
+            sums[:, 4:6] = _other_layouts(stored, flat, axis)
     return np.where(finite, sums, 0.0)
 
 
-def _other_layout(stored: Array, flat: Array, axis: int) -> Sums:
-    """Variance and mean squared first difference in that layout in which each image is smoothest.
+def _other_layouts(stored: Array, flat: Array, axis: int) -> Sums:
+    """Mean squared first differences where each image is smoothest: of those read anew, and of all.
 
     The numbers may have been stored by planes, by pixels or by lines, and read as if they had been stored as the
     network wants them. Or they were read right, were moved to the network's layout by a mere change of shape, and so
@@ -63,7 +63,8 @@ def _other_layout(stored: Array, flat: Array, axis: int) -> Sums:
     as_planes = flat.reshape(stored.shape)
     as_pixels = flat.reshape(n, height, width, channels).transpose(0, 3, 1, 2)
     as_lines = flat.reshape(n, height, channels, width).transpose(0, 2, 1, 3)
-    ways = [_neighbours(_middle(x), second=False) for x in (as_pixels if axis == 1 else as_planes, as_lines)]
+    ways = (_neighbours(_middle(x), second=False) for x in (as_pixels if axis == 1 else as_planes, as_lines))
+    reread = np.minimum(*(way[:, 1] for way in ways))
     deviation = stored.std(axis=(2, 3), keepdims=True, dtype=np.float64)
     centre, divisor = stored.mean(axis=(2, 3), keepdims=True, dtype=np.float64), np.where(deviation > 0, deviation, 1.0)
     alike = (stored - centre.astype(np.float32)) / divisor.astype(np.float32)
@@ -71,9 +72,8 @@ def _other_layout(stored: Array, flat: Array, axis: int) -> Sums:
         moved = alike.transpose(0, 2, 3, 1).reshape(stored.shape)
     else:
         moved = alike.reshape(n, height, width, channels).transpose(0, 3, 1, 2)
-    ways.append(_neighbours(_middle(moved), second=False) * np.square(deviation).mean(axis=(1, 2, 3))[:, None])
-    smoothest: Sums = np.stack(ways)[np.argmin([way[:, 1] for way in ways], axis=0), np.arange(n)]
-    return smoothest
+    mixed = _neighbours(_middle(moved), second=False)[:, 1] * np.square(deviation).mean(axis=(1, 2, 3))
+    return np.stack([reread, np.minimum(reread, mixed)], axis=1)
 
 
 def _middle(planes: Array) -> Sums:

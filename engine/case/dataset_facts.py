@@ -223,6 +223,9 @@ class DatasetFacts(Facts):
         "layout is smoother; images of several channels only",
         "ratio",
     )
+    layout_reread: bool | None = fact(
+        "that other layout is one in which the same numbers are read otherwise: no channel was normalized in between"
+    )
     uniform_distance: float | None = fact(
         "largest distance of the cumulative distribution of the inputs from an even one over their range "
         "(Kolmogorov and Smirnov)",

@@ -30,7 +30,7 @@ LATTICE_POINTS = 256
 EXTREME_SAMPLES = 32
 #: Sums over the images of a bucket: how many, variance, squared first and second differences of neighbouring pixels,
 #: and the variance and squared first differences that the same numbers have in the other layout.
-SPATIAL = ("images", "power", "first", "second", "other_power", "other_first")
+SPATIAL = ("images", "power", "first", "second", "reread_first", "other_first")
 #: Features are projected to this many dimensions, so that their covariance stays small.
 FEATURES = 64
 SAMPLE_DTYPE = np.dtype(

@@ -24,6 +24,8 @@ Lines = tuple[tuple[float, float], ...]
 BLANK = 5e-3
 #: Where the samples that are not blank vary less than this share of the validation samples, they are no better.
 VARIED = 0.5
+#: Moments of two sets that differ by less, in deviations, are those of the same numbers.
+ALIKE = 0.3
 #: Causes that leave out samples or move their values, and those of which each is undone together with the others.
 STRAYS, BLANKS, LAYOUT = "stray-samples", "blank-samples", "layout-mismatch"
 MENDED = ("preprocessing-mismatch", "channel-order-mismatch")
@@ -216,22 +218,39 @@ def input_repair(cause: str, sets: Mapping[Role | None, DatasetFacts]) -> InputR
         return None
     if cause == STRAYS:
         return _drop_strays(mine, mine.input)
-    if cause == LAYOUT:
-        return InputRepair(mine.input, mine.channel_axis, relaid=True) if mine.channel_axis in _STORED else None
     if other is None or not mine.mean or not mine.std or not other.mean or not other.std:
         return None
     if cause == BLANKS and mine.kept_deviation_ratio is not None and mine.kept_deviation_ratio >= VARIED:
         return InputRepair(mine.input, least=BLANK * float(np.sqrt(np.mean(np.square(other.std)))))
-    if cause not in MENDED:
-        return None
     relation, axis = mine.relation, mine.channel_axis
     lines = tuple(zip(relation.undoing_slopes or (), relation.undoing_offsets or (), strict=True))
+    if cause == LAYOUT and mine.layout_reread and axis in _STORED and _are_the_same_numbers(mine, other, lines):
+        return InputRepair(mine.input, axis, relaid=True)
+    if cause not in MENDED:
+        return None
     if relation.input is not None and relation.input != mine.input:
         return _map_other_input(relation, relation.input, lines)
     order = relation.order if relation.reordered and axis is not None else None
     moments = (mine.mean, mine.std), (other.mean, other.std)
     found = InputRepair(mine.input, axis, order or (), lines, wrong=moments[0], right=moments[1])
     return found if found.order or found.lines else None
+
+
+def _are_the_same_numbers(mine: DatasetFacts, other: DatasetFacts, lines: Lines) -> bool:
+    """In whatever order: mean and deviation of all channels together fit the other set's, once they are mapped alike.
+
+    Where they do not, channels were normalized after they had been mixed, which no other order undoes.
+    """
+    (mean, deviation), (expected, usual) = _moments_of_all(mine), _moments_of_all(other)
+    if lines and max(abs(slope - lines[0][0]) for slope, _ in lines) <= ALIKE * abs(lines[0][0]):
+        mean, deviation = lines[0][0] * mean + lines[0][1], abs(lines[0][0]) * deviation
+    return abs(mean - expected) <= ALIKE * usual and abs(deviation - usual) <= ALIKE * usual
+
+
+def _moments_of_all(view: DatasetFacts) -> tuple[float, float]:
+    """Mean and standard deviation over all channels, which are of one size."""
+    means, deviations = np.array(view.mean), np.array(view.std)
+    return float(means.mean()), float(np.sqrt((deviations**2 + means**2).mean() - means.mean() ** 2))
 
 
 def _map_other_input(relation: RelationFacts, name: str, lines: Lines) -> InputRepair | None:

@@ -160,9 +160,9 @@ class Simulated:
 
     @property
     def gain_of_whole_db(self) -> float | None:
-        """The most that a repair of the whole network recovers for sure, whatever rules have a name for."""
-        found = [self.predict(f"{kind}:everywhere") for kind in ROOTS]
-        return max((each.gain_db for each in found if each is not None and each.low_db > 0), default=None)
+        """What a new quantization as it is set recovers for sure, whatever rules have a name for."""
+        found = self.predict(f"{ANEW}:everywhere")
+        return found.gain_db if found is not None and found.low_db > 0 else None
 
     @property
     def may_gain_anew(self) -> bool:

@@ -15,6 +15,8 @@ from quantmedic.engine.special_functions import normal_share
 Sums = NDArray[np.float64]
 _COLUMN = {name: i for i, name in enumerate(SPATIAL)}
 _BOOTSTRAP = 400
+#: Differences of neighbours that differ by less, relative to the smaller, are the same.
+NEARLY = 0.01
 
 
 def image_facts(case: Case, statistics: SetStatistics) -> dict[str, Any]:
@@ -25,6 +27,7 @@ def image_facts(case: Case, statistics: SetStatistics) -> dict[str, Any]:
         "spatial_correlation": _correlation(total),
         "sharpness": _sharpness(total),
         "layout_roughness_ratio": _layout_roughness(total),
+        "layout_reread": _is_reread(total),
         **_distances(case, statistics),
     }
 
@@ -57,6 +60,12 @@ def _layout_roughness(total: Sums) -> float | None:
     They are not held against the variance: what the channels differ by would count as variance in another layout.
     """
     return ratio(_sum(total, "first"), _sum(total, "other_first"))
+
+
+def _is_reread(total: Sums) -> bool | None:
+    """Nearly all images are smoothest where their numbers are read anew, and none has to be normalized otherwise."""
+    smoothest = _sum(total, "other_first")
+    return _sum(total, "reread_first") <= (1.0 + NEARLY) * smoothest if smoothest > 0 else None
 
 
 def _correlation(total: Sums) -> float | None:

@@ -70,6 +70,23 @@ def test_images_are_read_in_the_layout_in_which_they_are_smooth() -> None:
                 np.testing.assert_array_equal(feed["image"], expected["image"], strict=True)
 
 
+def test_a_layout_is_repaired_only_where_no_channel_was_normalized_in_between() -> None:
+    right = DatasetFacts(role="validation", input="image", mean=(0.2, -0.1, -0.4), std=(1.0, 1.0, 1.0))
+    mine = DatasetFacts(
+        role="representative",
+        input="image",
+        channel_axis=1,
+        layout_reread=True,
+        mean=(-0.1, -0.1, -0.1),
+        std=(1.03, 1.03, 1.03),
+    )
+    repair = input_repair("layout-mismatch", {"representative": mine, "validation": right})
+    assert repair is not None and repair.relaid
+    for other in ({"layout_reread": False}, {"channel_axis": 2}, {"mean": (-0.3, -0.1, 4.2), "std": (1.1, 1.4, 1.5)}):
+        changed = mine.model_copy(update=other)
+        assert input_repair("layout-mismatch", {"representative": changed, "validation": right}) is None
+
+
 def test_blank_samples_are_left_out_with_all_that_belongs_to_them() -> None:
     repair, x = InputRepair("image", least=0.5), RIGHT.copy()
     x[:30] = x[40] = 7.0
