@@ -215,10 +215,10 @@ def _origin_text(origin: LossOrigin | None) -> str:
     """A fault of the file, of its settings, or the price of the bits."""
     if origin is None:
         return ""
-    anew = f"Quantized anew as it is set, {share_text(origin.file)} goes"
+    anew = f"Made anew on the judged data with these settings, {share_text(origin.file)} of the noise goes"
     parts = [
-        (origin.settings, f"{share_text(origin.settings)} more with settings that lose least"),
-        (origin.bits, f"{share_text(origin.bits)} stays in these bits"),
+        (origin.settings, f"with searched ranges and a scale per channel {share_text(origin.settings)} more of it"),
+        (origin.bits, f"{share_text(origin.bits)} is left in as many bits"),
     ]
     return "; ".join([anew, *(text for share, text in parts if share >= SHOWN)])
 

@@ -20,7 +20,7 @@ from quantmedic.reports.write import render_markdown
 DEMO = re.compile(
     r"activations \d+ % → quantizing the input image 9\d % "
     r"\(9\d % of the loss of top-1; values below its range are cut off\) → new ranges from the judged data 9\d %. "
-    r"Quantized anew as it is set, (9\d|100) % goes.*"
+    r"Made anew on the judged data with these settings, (9\d|100) % of the noise goes.*"
 )
 
 
