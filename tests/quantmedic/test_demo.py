@@ -125,7 +125,7 @@ def test_without_representative_data_the_range_of_the_input_is_told_before_its_c
     (float_model, quantized), options = patient()
     diagnosis = quantmedic.diagnose(float_model, quantized, **options | {"representative": None})
     first = diagnosis.causes[0]
-    assert (first.cause, first.rules) == ("stale-calibration", ("D018",))
+    assert (first.cause, first.rules) == ("stale-calibration", ("D018", "D013"))
     assert "range 0.353 times, offset 0.286" in first.message
     # A range from 0 on cuts off the negative values, which make 94 % of the noise.
     assert ("A002", "image") in [(explained.rule, explained.subject) for explained in first.absorbs]
