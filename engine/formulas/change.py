@@ -164,16 +164,27 @@ def _grids_by_method(case: Case, facts: CaseFacts, targets: Targets) -> dict[int
     if method is None:
         return {}
     mean, deviation = moments(case.statistics[main_role(case)])
-    grids: dict[int, Grid] = {}
-    for i in _with_fixed_grid(targets, facts):
-        bins, quantizer = tensor_bins(case, main_role(case), i), facts.tensors[i].quantizer
-        if bins is None or grid_of(quantizer) is None:
-            continue
+
+    def ends_of(i: int, bins: Bins) -> tuple[float, float]:
         low, high = float(bins.lowest[0]), float(bins.highest[0])
         sides = (Side(size, sign, mean[i], deviation[i], bins) for size, sign in ((-low, -1), (high, 1)))
         below, above = (max(method.end(side), 0.0) if side.value > 0 else 0.0 for side in sides)
-        found = Grid.over(-below, above, quantizer.bits or 8, symmetric=is_signed_grid(quantizer))
-        grids |= {i: found} if found.step > 0 else {}
+        return -below, above
+
+    whole = [i for i in _with_fixed_grid(targets, facts) if grid_of(facts.tensors[i].quantizer) is not None]
+    return _grids_by_bins(case, facts, whole, ends_of)
+
+
+def _grids_by_bins(
+    case: Case, facts: CaseFacts, indices: Iterable[int], ends_of: Callable[[int, Bins], tuple[float, float]]
+) -> dict[int, Grid]:
+    """Grids between the ends that are found in the histogram of each tensor, where values were seen."""
+    grids: dict[int, Grid] = {}
+    for i in indices:
+        bins, quantizer = tensor_bins(case, main_role(case), i), facts.tensors[i].quantizer
+        if bins is not None:
+            found = Grid.over(*ends_of(i, bins), quantizer.bits or 8, symmetric=is_signed_grid(quantizer))
+            grids |= {i: found} if found.step > 0 else {}
     return grids
 
 
@@ -243,12 +254,8 @@ def _method_range(ends_of: Callable[[Bins], tuple[float, float]]) -> ChangeFunct
     def change(case: Case, facts: CaseFacts, targets: Targets) -> Change:
         wanted = _with_fixed_grid(targets, facts)
         grids = _channel_grids(case, facts, wanted)
-        for i in wanted:
-            bins, quantizer = tensor_bins(case, main_role(case), i), facts.tensors[i].quantizer
-            if bins is not None and i not in grids:
-                found = Grid.over(*ends_of(bins), quantizer.bits or 8, symmetric=is_signed_grid(quantizer))
-                grids |= {i: found} if found.step > 0 else {}
-        return Change(grids)
+        whole = (i for i in wanted if i not in grids)
+        return Change({**grids, **_grids_by_bins(case, facts, whole, lambda _, bins: ends_of(bins))})
 
     return change
 
