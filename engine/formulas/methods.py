@@ -142,8 +142,10 @@ def find_method(ends: Sequence[RangeEnd]) -> RangeMethod | None:
     found = []
     for name, (setting_of, end_of) in _METHODS.items():
         setting = setting_of(ends)
-        explained = np.array([end_of(e.side, setting) for e in ends]) if setting is not None else np.zeros(1)
-        if setting is not None and (explained > 0).all():
+        if setting is None:
+            continue
+        explained = np.array([end_of(e.side, setting) for e in ends])
+        if (explained > 0).all():
             found.append(RangeMethod(name, setting, float(np.quantile(np.abs(logs - np.log(explained)), 0.75))))
     return min(found, key=lambda method: method.miss, default=None)
 
