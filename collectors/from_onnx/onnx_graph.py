@@ -75,12 +75,13 @@ def _list_names(graph: onnx.GraphProto) -> Iterator[str]:
 def subgraphs_of(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
     """Graphs that a node holds, such as the branches of an If."""
     for attribute in node.attribute:
-        if attribute.type in _WITH_GRAPHS:
-            yield from (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs)
+        yield from _graphs_in(attribute)
 
 
-def _holds_graphs(attribute: onnx.AttributeProto) -> bool:
-    return attribute.HasField("g") or bool(attribute.graphs)
+def _graphs_in(attribute: onnx.AttributeProto) -> tuple[onnx.GraphProto, ...]:
+    if attribute.type not in _WITH_GRAPHS:
+        return ()
+    return (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs)
 
 
 class PairedOnnxGraphs(PairedGraphs, Protocol):
@@ -107,7 +108,7 @@ def node_of(node: onnx.NodeProto) -> Node:
 
 def attributes_of(node: onnx.NodeProto) -> Attributes:
     """Attributes of a node by name; not the graphs that it holds, which quantizers may change inside."""
-    values = (attribute for attribute in node.attribute if not _holds_graphs(attribute))
+    values = (attribute for attribute in node.attribute if not _graphs_in(attribute))
     return Attributes({attribute.name: _value_of(attribute) for attribute in values})
 
 
