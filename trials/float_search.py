@@ -31,7 +31,7 @@ from quantmedic.engine.formulas.change import Targets
 from quantmedic.trials.bench import Measured
 from quantmedic.trials.layer_search import EditedLayers, Float32, LayerSearch, Searched, SimulateElsewhere
 from quantmedic.trials.places import Group, targets_of
-from quantmedic.trials.split import CROSS_FITTED_BELOW, folds, read_pool, samples_of, take_samples
+from quantmedic.trials.split import CROSS_FITTED_BELOW, folds, judged_together, read_pool, samples_of, take_samples
 
 Floats = NDArray[np.float64]
 #: Samples of one evaluation; fewer of a large network, whose passes take long.
@@ -117,7 +117,8 @@ class FallbackTrial(LayerSearch):
         wanted = 2 * CHECKED * samples
         known = self._dataset.samples
         # The length of a stream is not known: its first samples are taken.
-        return read_pool(self._dataset, known or wanted, None if known else wanted, wanted, self._seed)
+        size = judged_together(self._case)
+        return read_pool(self._dataset, known or wanted, None if known else wanted, wanted, self._seed, size)
 
     def _with_classes(self, pool: Sequence[Batch]) -> list[Batch]:
         """The samples, labelled with the class that the float network gives them."""

@@ -23,7 +23,7 @@ from quantmedic.engine.formulas.change import Change
 from quantmedic.trials.bench import Bench
 from quantmedic.trials.edit import edit
 from quantmedic.trials.places import Unit, groups_of, left_in_float, quantizers_not_simulated, units_of
-from quantmedic.trials.split import read_pool, samples_of, take_samples
+from quantmedic.trials.split import judged_together, read_pool, samples_of, take_samples
 
 #: Bytes of inputs and float outputs that are kept in memory; no more samples are read then.
 MAX_BYTES = 256 << 20
@@ -124,9 +124,8 @@ class LayerSearch:
 
     def bench_on_pool(self, limit: int | None, wanted: int) -> Bench:
         """Judges whole outputs on a random part of the data set; see ``read_pool``."""
-        return self._bench_on(
-            read_pool(self._dataset, self._dataset.samples or wanted, limit, wanted, self._seed), whole=True
-        )
+        seen, size = self._dataset.samples or wanted, judged_together(self._case)
+        return self._bench_on(read_pool(self._dataset, seen, limit, wanted, self._seed, size), whole=True)
 
     def _bench_on(self, batches: Sequence[Batch], *, whole: bool) -> Bench:
         return Bench(

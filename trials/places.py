@@ -47,8 +47,11 @@ def units_of(record: CaseRecord, network: SimulatedNetwork) -> list[Unit]:
     """Units in the order of execution, network inputs first; layers without a simulated quantizer are left out."""
     owner: dict[int | None, int] = {}
     for k, op in enumerate(record.operators):
-        for i in op.outputs:
-            # An activation that is fused into the operator before it has that one's output.
+        at_run_time = [i for i in op.inputs if i is not None and record.tensors[i].quantizer.dynamic]
+        fixed = [i for i in op.outputs if i is not None and not record.tensors[i].quantizer.dynamic]
+        # A grid that is found at run time belongs to what reads it.
+        # An activation that is fused into the operator before it has that one's output.
+        for i in (*at_run_time, *fixed) if k in network.weighted else fixed:
             owner.setdefault(i, k)
     found = [
         Unit(f"{t.float_name} (input)" if t.is_input else t.float_name, t.producer, None, (i,), ("values",))
@@ -56,15 +59,15 @@ def units_of(record: CaseRecord, network: SimulatedNetwork) -> list[Unit]:
         if i in network.tensors and i not in owner
     ]
     for k, op in enumerate(record.operators):
-        tensors = tuple(
-            i for i in dict.fromkeys(op.outputs) if i is not None and i in network.tensors and owner[i] == k
-        )
+        ends = dict.fromkeys((*op.inputs, *op.outputs))
+        tensors = tuple(i for i in ends if i is not None and i in network.tensors and owner.get(i) == k)
         weighted, constants = k in network.weighted, k in network.with_constants
         known = {
             "weight": weighted,
             "bias": weighted and bool(op.bias.bits),
             "constants": constants,
-            "output": bool(tensors),
+            "output": any(i in op.outputs for i in tensors),
+            "input": any(i in op.inputs for i in tensors),
         }
         parts = tuple(part for part, is_quantized in known.items() if is_quantized)
         if parts:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from quantmedic.collectors.data.batches import Batch, Part, cut, rows_alike
 from quantmedic.collectors.data.datasets import Dataset
 from quantmedic.collectors.measure.memory import kept_bytes, samples_that_fit
+from quantmedic.engine.case.records import Case
 
 #: Fewer samples than this are fitted on and judged on in turn.
 CROSS_FITTED_BELOW = 64
@@ -40,7 +41,12 @@ class Pool:
     size: int
 
 
-def plan_pool(dataset: Dataset, seen: int, limit: int | None, wanted: int) -> Pool:
+def judged_together(case: Case) -> int:
+    """Samples per batch: one where a grid that is found at run time would depend on the others of its batch."""
+    return 1 if any(tensor.quantizer.dynamic for tensor in case.record.tensors) else BATCH
+
+
+def plan_pool(dataset: Dataset, seen: int, limit: int | None, wanted: int, size: int = BATCH) -> Pool:
     """A random part of a data set, spread over all of it, as much as is wanted and fits into memory here.
 
     Args:
@@ -48,11 +54,12 @@ def plan_pool(dataset: Dataset, seen: int, limit: int | None, wanted: int) -> Po
         seen: Samples that the data set is known to have.
         limit: Samples of the whole set to read at most.
         wanted: About so many samples.
+        size: Samples per batch.
     """
     first = next(dataset.batches(1, limit))
-    size = max(sum(array.nbytes for array in first.inputs.values()) // first.samples, 1)
-    wanted = max(min(wanted, MAX_SAMPLES, kept_bytes(MAX_BYTES) // size), 2 * dataset.unit)
-    return Pool(-(-seen // wanted), samples_that_fit(BATCH))
+    bytes_each = max(sum(array.nbytes for array in first.inputs.values()) // first.samples, 1)
+    wanted = max(min(wanted, MAX_SAMPLES, kept_bytes(MAX_BYTES) // bytes_each), 2 * dataset.unit)
+    return Pool(-(-seen // wanted), samples_that_fit(size))
 
 
 def read_planned(dataset: Dataset, pool: Pool, limit: int | None, seed: int) -> list[Batch]:
@@ -61,9 +68,9 @@ def read_planned(dataset: Dataset, pool: Pool, limit: int | None, seed: int) -> 
     return list(dataset.batches(pool.size, limit, part=part))
 
 
-def read_pool(dataset: Dataset, seen: int, limit: int | None, wanted: int, seed: int) -> list[Batch]:
+def read_pool(dataset: Dataset, seen: int, limit: int | None, wanted: int, seed: int, size: int = BATCH) -> list[Batch]:
     """The samples of the pool that is planned here; see ``plan_pool`` and ``read_planned``."""
-    return read_planned(dataset, plan_pool(dataset, seen, limit, wanted), limit, seed)
+    return read_planned(dataset, plan_pool(dataset, seen, limit, wanted, size), limit, seed)
 
 
 def folds(pool: Sequence[Batch], unit: int, seed: int) -> list[Fold]:

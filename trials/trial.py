@@ -39,7 +39,7 @@ from quantmedic.trials.bench import OutOfTimeError, Runners
 from quantmedic.trials.edit import learns
 from quantmedic.trials.float_search import float_set
 from quantmedic.trials.judgement import Judgement
-from quantmedic.trials.split import MAX_SAMPLES, Pool, plan_pool, samples_of
+from quantmedic.trials.split import MAX_SAMPLES, Pool, judged_together, plan_pool, samples_of
 from quantmedic.trials.tasks import (
     EditTask,
     ElsewhereError,
@@ -196,7 +196,9 @@ class Trials:
         self.speed = allowance.per_sample(case, lambda: _seconds_per_sample(runners, first))
         _refuse_short(allowance.seconds, self.speed)
         self._wanted = max(int(min(HALF_SHARE * allowance.seconds / self.speed, MAX_SAMPLES)), MIN_HALF)
-        pool = plan_pool(dataset, case.record.datasets[self.role].seen, options.samples, 2 * self._wanted)
+        pool = plan_pool(
+            dataset, case.record.datasets[self.role].seen, options.samples, 2 * self._wanted, judged_together(case)
+        )
         self.workbench = Workbench(subject, pool, runners)
         self._fitted = samples_of(self.workbench.folds[0].fitted)
         self._halves = [
@@ -300,7 +302,8 @@ class Trials:
         seconds = seen * self.speed * (1 + models)
         if seen <= self.judgement.samples or not self.have_left(seconds):
             return None
-        pool = plan_pool(self._subject.datasets[self.role], seen, self._subject.options.samples, seen)
+        size = judged_together(self.case)
+        pool = plan_pool(self._subject.datasets[self.role], seen, self._subject.options.samples, seen, size)
         bench = self.workbench.bench_on(pool)
         if bench.samples <= self.judgement.samples:
             return None

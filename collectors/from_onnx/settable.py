@@ -28,6 +28,8 @@ Fed = dict[str, Array | float]
 Setting = Hashable
 #: Round and Clip take these arguments from here on; QuantizeLinear is there from the second on.
 ROUND_AND_CLIP_OPSET, QUANTIZER_OPSET = 11, 10
+#: DynamicQuantizeLinear is there from here on.
+RUN_TIME_OPSET = 11
 #: Adding and subtracting this rounds a float32 to the nearest integer, half to even, as QuantizeLinear does.
 ROUNDER = 1.5 * 2**23
 #: The last code of eight bits, and how far from whole codes the ends of a grid may lie.
@@ -267,8 +269,48 @@ class ChannelQuantizer:
         return dict(zip(self._row, (low, high, step, grid is not None), strict=True))
 
 
+@dataclass(frozen=True)
+class RunTimeQuantizer:
+    """The quantizer of an activation whose grid of 8 bits is found at every run, from all values of the batch."""
+
+    tensor: int
+
+    @property
+    def _is_on(self) -> str:
+        return f"{SCALAR}{self.tensor}:is_on"
+
+    def declare(self) -> list[onnx.ValueInfoProto]:
+        """The input as a graph declares it."""
+        return [helper.make_tensor_value_info(self._is_on, _BOOL, [1])]
+
+    def make_node(self, source: str, target: str, rounder: str, opset: int) -> onnx.NodeProto:
+        """The values on the grid that spans them; x where it is off."""
+        found = [f"{target}:codes", f"{target}:step", f"{target}:zero"]
+        on = _branch(
+            helper.make_node("DynamicQuantizeLinear", [source], found),
+            helper.make_node("DequantizeLinear", found, [f"{target}:on"]),
+        )
+        off = _branch(helper.make_node("Identity", [source], [f"{target}:off"]))
+        return _choice(self._is_on, on, off, target)
+
+    def setting(self, change: Change | None) -> bool:
+        """Whether it is on; no change gives it a fixed grid."""
+        return change is not None and change.grids.get(self.tensor, ...) is not None
+
+    @property
+    def inputs(self) -> list[str]:
+        """All inputs."""
+        return [self._is_on]
+
+    def feed(self, change: Change | None) -> Fed:
+        """What to feed under a change."""
+        return {self._is_on: self.setting(change)}
+
+
+#: The quantizer of an activation.
+ActivationQuantizer = Quantizer | ChannelQuantizer | RunTimeQuantizer
 #: What can be changed from run to run.
-Settable = Quantizer | ChannelQuantizer | Layer | Operand
+Settable = ActivationQuantizer | Layer | Operand
 
 
 def _rounding_nodes(

@@ -18,11 +18,14 @@ from quantmedic.collectors.from_onnx.onnx_graph import PairedOnnxGraphs
 from quantmedic.collectors.from_onnx.segments import Segments, State
 from quantmedic.collectors.from_onnx.settable import (
     ROUNDER,
+    RUN_TIME_OPSET,
+    ActivationQuantizer,
     ChannelQuantizer,
     Fed,
     Layer,
     Operand,
     Quantizer,
+    RunTimeQuantizer,
     Settable,
     Setting,
     with_constant_weights,
@@ -46,6 +49,8 @@ MIN_OPSET = 9
 MIN_IR = 4
 #: Bytes of weights that the network may hold as constants beside those of the float model.
 CONSTANT_BYTES = 256 << 20
+#: Bits of the grids that ONNX models find at run time.
+RUN_TIME_BITS = 8
 _ROUNDER = "quantmedic:rounder"
 
 
@@ -63,7 +68,7 @@ class BuiltNetwork:
 
     model: onnx.ModelProto
     outputs: list[str]
-    quantizers: list[Quantizer | ChannelQuantizer]
+    quantizers: list[ActivationQuantizer]
     layers: list[Layer]
     operands: list[Operand]
 
@@ -96,7 +101,7 @@ def build_network(models: PairedOnnxGraphs, case: Case, given: Sequence[int] = (
     builder = _Builder(models, case, room=0 if given else CONSTANT_BYTES)
     layers = [found for op in models.quantized.operators if (found := builder.open_weights(op)) is not None]
     operands = [found for op in models.quantized.operators for found in builder.open_operands(op)]
-    placed = (builder.place(i, grid) for i, grid in enumerate(grids) if grid is not None)
+    placed = (builder.place(i, grid) for i, grid in enumerate(grids))
     quantizers = [found for found in placed if found is not None]
     outputs = [builder.output(i, j) for i, j in models.match.outputs]
     builder.cut(given)
@@ -176,7 +181,7 @@ class _Builder:
         self._nodes = {node.output[0]: node for node in self.model.graph.node if node.output}
         self._writers = {name: node for node in models.quantized.model.graph.node for name in node.output if name}
         self._quantized: dict[str, str] = {}
-        self._pending: list[tuple[str, str, Quantizer | ChannelQuantizer]] = []
+        self._pending: list[tuple[str, str, ActivationQuantizer]] = []
         self._with_constants: list[tuple[onnx.NodeProto, Layer]] = []
 
     def open_weights(self, op: Operator) -> Layer | None:
@@ -242,7 +247,7 @@ class _Builder:
         del node.attribute[:]
         node.op_type = "Identity"
 
-    def place(self, index: int, grid: AnyGrid) -> Quantizer | ChannelQuantizer | None:
+    def place(self, index: int, grid: AnyGrid | None) -> ActivationQuantizer | None:
         """Put a tensor's quantizer on every edge that it covers in the deployed model; None where there is none."""
         record = self._case.record.tensors[index]
         quantizer = self._quantizer_of(index, grid)
@@ -273,8 +278,12 @@ class _Builder:
         self._pending.append((record.float_name, target, quantizer))
         return quantizer
 
-    def _quantizer_of(self, index: int, grid: AnyGrid) -> Quantizer | ChannelQuantizer | None:
-        """The quantizer of a tensor; None where the place of its channels is not known."""
+    def _quantizer_of(self, index: int, grid: AnyGrid | None) -> ActivationQuantizer | None:
+        """The quantizer of a tensor; None where there is none, or the place of its channels is not known."""
+        if grid is None:
+            own = self._case.record.tensors[index].quantizer
+            is_known = own.dynamic and own.bits == RUN_TIME_BITS and self._models.float_graph.opset >= RUN_TIME_OPSET
+            return RunTimeQuantizer(index) if is_known else None
         if isinstance(grid, Grid):
             return Quantizer(index, grid)
         shape = self._models.shapes.get(self._case.record.tensors[index].float_name)

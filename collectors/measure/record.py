@@ -21,6 +21,7 @@ from quantmedic.collectors.pair.operations import operations_of
 from quantmedic.collectors.pair.originals import OperatorPair
 from quantmedic.collectors.pair.patterns import (
     feeds_softmax,
+    fills_of,
     float_clip,
     gate_of,
     is_clip_lost,
@@ -174,6 +175,7 @@ def _tensor(tensor: PlannedTensor, tables: _Tables) -> TensorRecord:
         is_squared=pair.root in tables.squared,
         quantizer=quantizer_facts(pair.tap.quantizer, pair.tap.small_floats),
         pattern="swish" if gate is not None else "softmax-input" if feeds_softmax(pair.root, graph) else "none",
+        fills=fills_of(pair.twin, models.float_graph),
         gate=gate,
         clip_high=clip.high if clip is not None else None,
         floor_lost=is_floor_lost(pair.root, pair.twin, models),

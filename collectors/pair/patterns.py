@@ -9,13 +9,15 @@ from quantmedic.collectors.pair.graph import Graph, Operator
 from quantmedic.collectors.pair.quantizer import Quantizer
 from quantmedic.collectors.pair.tensor_pairs import PairedGraphs
 from quantmedic.engine.case.records import GateRecord, GateStep
-from quantmedic.engine.operator_types import ARITHMETIC, LAYOUTS
+from quantmedic.engine.operator_types import ARITHMETIC, LAYOUTS, RESAMPLING
 
 #: Functions of one tensor that saturate: one of them makes a gate of a product.
 SATURATING = frozenset({"Sigmoid", "HardSigmoid", "Tanh", "Erf", "Clip"})
 _UNARY = SATURATING | {"Relu", "Softplus"}
 #: Operators that only move values.
 _MOVES = LAYOUTS | {"Cast", "Slice"}
+#: Operators that put constants among the values of a tensor, and their first input that may be such.
+_FILLING = {"Pad": 2, "ScatterND": 2, "ScatterElements": 2, "Where": 1, "Add": 0, "Concat": 0, "Max": 0, "Min": 0}
 #: Operators that square their input.
 _SQUARES = frozenset({"ReduceSumSquare", "ReduceL2"})
 #: Operators between a product and the tensor that its two factors are functions of, at most.
@@ -41,6 +43,19 @@ def feeds_softmax(root: str, graph: Graph) -> bool:
             return True
         frontier += [name for op in readers if op.op_type in _MOVES for name in op.outputs]
     return False
+
+
+def fills_of(root: str, graph: Graph) -> tuple[float, ...]:
+    """The smallest and the largest of the constants that what writes a tensor puts among its values; none: ()."""
+    writer = graph.producers.get(root)
+    while writer is not None and writer.op_type in _MOVES | RESAMPLING - {"Pad"} and writer.inputs:
+        writer = graph.producers.get(writer.inputs[0])
+    if writer is None or writer.op_type not in _FILLING:
+        return ()
+    constants = (graph.constants.get(name) for name in writer.node.inputs[_FILLING[writer.op_type] :])
+    found = [c.values for c in constants if c is not None and c.values is not None and c.values.size]
+    ends = [float(end) for values in found for end in (values.min(), values.max()) if np.isfinite(end)]
+    return (min(ends), max(ends)) if ends else ()
 
 
 def squared_tensors(graph: Graph) -> frozenset[str]:

@@ -104,9 +104,13 @@ class LayerFacts(Facts):
     fusion: FusionFacts = FusionFacts()
     weight_source: SourceFacts = SourceFacts()
     bias_source: SourceFacts = SourceFacts()
+    run_time_share: float | None = fact(
+        "share of the noise at the output that its input makes, which is quantized anew at every run"
+    )
     input_worst_channel_sqnr_db: float | None = fact(
         "lowest worst_channel_sqnr_db of the rounding error among its inputs", "dB"
     )
+    only_quantized_type: bool | None = fact("the weights of several layers are quantized, all of them of its type")
     run_time_bits: int | None = fact(
         "bits of the one grid on which an input of it is quantized anew at every run; None where none is", "bits"
     )

@@ -82,7 +82,10 @@ class GateRecord(Record):
 
 
 class TensorRecord(Record):
-    """One measured activation: its row range is ``channels`` long in every per-channel column."""
+    """One measured activation: its row range is ``channels`` long in every per-channel column.
+
+    ``fills`` are the smallest and the largest of the constants that the float model puts among its values.
+    """
 
     name: str
     float_name: str
@@ -98,6 +101,7 @@ class TensorRecord(Record):
     is_squared: bool | None = None
     quantizer: QuantizerFacts
     pattern: Pattern | None = None
+    fills: tuple[float, ...] = ()
     gate: GateRecord | None = None
     clip_high: float | None = None
     clip_lost: bool | None = None

@@ -348,12 +348,19 @@ class TensorFacts(Facts):
     median_levels: float | None = fact(
         "median of |x| over the values that are not 0 / scale: steps that a typical value spans", "levels"
     )
+    fill: float | None = fact(
+        "constant at which its values or its range end: one that the float model puts among them (Pad, Where, Concat, "
+        "Add, …), and of a softmax's input the smallest value where that is a mask"
+    )
+    unmasked_end: float | None = fact(
+        "constant that may stand for fill: the end of the values beside it; before a softmax their width and 16 further"
+    )
     unmasked_levels: float | None = fact(
-        "range width of the values above min / 2, taken with 0.0, / scale: codes left beside a huge negative mask",
+        "range width of the values on this side of fill / 2, taken with 0.0, / scale: codes left beside a constant",
         "levels",
     )
     unmasked_sqnr_db: float | None = fact(
-        "sqnr_db of the values above min / 2 on the quantizer's grid, predicted from the histogram", "dB"
+        "sqnr_db of the values on this side of fill / 2 on the quantizer's grid, predicted from the histogram", "dB"
     )
     inner_sqnr_db: float | None = fact(
         "pattern swish: sqnr_db of the product when the tensor and every step on the way to it are rounded to their "

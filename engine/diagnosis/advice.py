@@ -460,14 +460,19 @@ def _fitting_snippets(
     types: Set[str | None],
     tensors: Sequence[TensorFacts],
 ) -> tuple[Snippet, ...]:
-    """Those that can be written for these layers and activations, and that their toolchain would accept there."""
-    return tuple(
+    """Those that can be written for these layers and activations, and that their toolchain would accept there.
+
+    Where a toolchain has one for models of this format, that for all others is not for this model.
+    """
+    found = [
         snippet
         for snippet in remedy.snippets
         if _fits(snippet, fields, form)
         and (not snippet.types or types & set(snippet.types))
         and all(_is_accepted(snippet, tensor) for tensor in tensors)
-    )
+    ]
+    of_format = {(snippet.toolchain, snippet.types) for snippet in found if snippet.formats}
+    return tuple(s for s in found if s.formats or (s.toolchain, s.types) not in of_format)
 
 
 def _is_accepted(snippet: Snippet, tensor: TensorFacts) -> bool:

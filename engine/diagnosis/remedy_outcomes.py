@@ -31,11 +31,13 @@ class RemedyOutcome(NamedTuple):
         simulated: By a simulated run; None where none was made.
         trial: By a trial on a copy; None where it was not tried.
         reach: Share of the network's quantizers that it alters.
+        leaves_none: Of several layers none stays quantized: what comes out is about the float model.
     """
 
     simulated: Prediction | None = None
     trial: TrialRecord | None = None
     reach: float = 1.0
+    leaves_none: bool = False
 
 
 _UNKNOWN = RemedyOutcome()
@@ -232,7 +234,10 @@ class RemedyOutcomes:
             known, trial = self.of(advice.simulate).simulated, self._trial_of(cause, advice)
             tried = trial is not None and trial.gain_db is not None
             gain = trial.gain_db if trial is not None and tried else known.gain_db if known is not None else None
-            if gain is None or not is_harmful(gain, self.base):
+            if self.of(advice.simulate).leaves_none:
+                because = "no weights would stay quantized: what comes out is about the float model"
+                held.append(Withheld(id=advice.id, title=advice.title, because=because, layers=advice.layers))
+            elif gain is None or not is_harmful(gain, self.base):
                 predicted = known.recovery(advice.simulate) if known is not None else None
                 measured = trial if advice.simulate not in BOUNDS else None  # The remedy itself was not tried.
                 kept.append(advice.model_copy(update={"predicted": predicted, "measured": measured}))
@@ -265,8 +270,8 @@ def remedy_outcomes(
         proof: Trials on copies of the model.
         facts: The measured facts.
     """
-    quantizers = sum(t.quantizer.bits is not None for t in facts.tensors)
-    quantizers += sum(layer.weight.quantizer.bits is not None for layer in facts.layers)
+    weighted = {k for k, layer in enumerate(facts.layers) if layer.weight.quantizer.bits is not None}
+    quantizers = sum(t.quantizer.bits is not None for t in facts.tensors) + len(weighted)
     every, lead = simulated.chosen_repairs(suspects), simulated.lead(suspects, facts)
     # Noise of operators that compute something else stays, whatever is quantized otherwise.
     stays = min(facts.model.departures_share or 0.0, 1.0)
@@ -277,10 +282,12 @@ def remedy_outcomes(
     def outcome_of(repair: Repair) -> RemedyOutcome:
         known = simulated.predict(repair.key)
         altered = len(repair.change.grids) + len(repair.change.weights)
+        in_float = {k for k, form in repair.change.weights.items() if form == "float"}
         return RemedyOutcome(
             known.beside(stays) if known is not None else None,
             proof.trial(repair.key) if proof is not None else None,
             min(altered / max(quantizers, 1), 1.0),
+            len(weighted) > 1 and weighted <= in_float,
         )
 
     outcomes = {}

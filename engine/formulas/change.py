@@ -5,7 +5,6 @@ predicted with it, the network is simulated with it, and copies of the quantized
 are listed in `engine/rules/remedy_kinds.py`.
 """
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 from quantmedic.engine.case.facts import CaseFacts, QuantizerFacts, TensorFacts
 from quantmedic.engine.case.histogram import Bins
 from quantmedic.engine.case.records import Case
+from quantmedic.engine.formulas.fills import SILENT, beside_fill
 from quantmedic.engine.formulas.methods import RangeMethod, Side, kl_ends, percentile_ends
 from quantmedic.engine.formulas.simulate import AnyGrid, ChannelGrid, Grid, best_grids, grids_over
 from quantmedic.engine.formulas.stored_bins import bin_tables, extremes, main_role, moments, seen_tensors, tensor_bins
@@ -23,8 +23,6 @@ from quantmedic.engine.formulas.tensors import grid_of, is_signed_grid, predicte
 from quantmedic.engine.operator_types import LAYOUTS, SELECTIONS
 
 Floats = NDArray[np.float64]
-#: A softmax gives a value this far below the others hardly more than 1e-7 of what it gives them.
-SILENT = 16.0
 #: How the weights of a layer are stored instead.
 WeightForm = Literal["float", "per-channel", "best-range", "eight-bit"]
 #: What is learned on samples: how weights are rounded, and the mean errors that biases make up for.
@@ -85,6 +83,12 @@ def _with_fixed_grid(targets: Targets, facts: CaseFacts) -> list[int]:
     """Target tensors with a fixed grid, for all values or for each channel."""
     quantizers = ((i, facts.tensors[i].quantizer) for i in targets.tensors)
     return [i for i, own in quantizers if grid_of(own) is not None or _is_per_channel(own)]
+
+
+def _with_grid(targets: Targets, facts: CaseFacts) -> list[int]:
+    """Target tensors with a grid, fixed or found at run time."""
+    fixed = set(_with_fixed_grid(targets, facts))
+    return [i for i in targets.tensors if i in fixed or facts.tensors[i].quantizer.dynamic]
 
 
 def _is_per_channel(quantizer: QuantizerFacts) -> bool:
@@ -264,18 +268,21 @@ percentile_range = _method_range(percentile_ends)
 kl_range = _method_range(kl_ends)
 
 
-def mask_range(case: Case, facts: CaseFacts, targets: Targets) -> Change:
-    """Ranges without a huge negative mask: they end where a softmax gives hardly anything any more."""
+def range_beside_fill(case: Case, facts: CaseFacts, targets: Targets) -> Change:
+    """Ranges without a huge constant, and the biases behind them, whose grid follows from that of the input.
+
+    In front of a softmax they end where that gives hardly anything any more.
+    """
     grids: dict[int, Grid] = {}
     for i in _with_fixed_grid(targets, facts):
-        bins = tensor_bins(case, main_role(case), i)
-        least = float(bins.lowest[0]) if bins is not None else 0.0
-        beside = bins.part(least / 2, math.inf) if bins is not None and least < 0 else None
-        if beside is not None:
+        bins, own = tensor_bins(case, main_role(case), i), facts.tensors[i]
+        beside = beside_fill(bins, own.fill) if bins is not None and own.fill is not None else None
+        if beside is not None and own.fill is not None:
+            beyond = SILENT if own.pattern == "softmax-input" and own.fill < 0 else 0.0
             low, high = min(float(beside.low[0]), 0.0), max(float(beside.high[-1]), 0.0)
-            bits = facts.tensors[i].quantizer.bits or 8
-            grids[i] = Grid.over(low - SILENT, high, bits, symmetric=False)
-    return Change(grids)
+            grids[i] = Grid.over(low - beyond, high, own.quantizer.bits or 8, symmetric=False)
+    behind = (k for k, op in enumerate(case.record.operators) if grids.keys() & set(op.inputs))
+    return Change(grids, biases=frozenset(k for k in behind if facts.layers[k].bias.bits))
 
 
 def unit_range(case: Case, facts: CaseFacts, targets: Targets) -> Change:
@@ -286,12 +293,15 @@ def unit_range(case: Case, facts: CaseFacts, targets: Targets) -> Change:
 def no_quantizer(case: Case, facts: CaseFacts, targets: Targets) -> Change:
     """Activations in float, and with them the constants of operators without weights."""
     plain = frozenset(targets.operators) - set(_with_weights(targets, facts))
-    return Change(dict.fromkeys(_with_fixed_grid(targets, facts)), biases=plain)
+    return Change(dict.fromkeys(_with_grid(targets, facts)), biases=plain)
 
 
 def in_float(case: Case, facts: CaseFacts, targets: Targets) -> Change:
+    """Layers with what they write, and with what they read on a grid that is found at run time, which is theirs."""
     weights: dict[int, WeightForm] = dict.fromkeys(_with_weights(targets, facts), "float")
-    return Change(dict.fromkeys(_with_fixed_grid(targets, facts)), weights, frozenset(targets.operators))
+    own = _with_fixed_grid(targets, facts) if targets.operators else _with_grid(targets, facts)
+    read = [i for i in _read_by(case, targets.operators).tensors if facts.tensors[i].quantizer.dynamic]
+    return Change(dict.fromkeys([*own, *read]), weights, frozenset(targets.operators))
 
 
 def float_with_inputs(case: Case, facts: CaseFacts, targets: Targets) -> Change:
@@ -403,7 +413,7 @@ learned_rounding = _with_learned("rounding")
 
 def without_activation_noise(case: Case, facts: CaseFacts, targets: Targets) -> Change:
     """Every activation in float: the noise of the weights and biases is left."""
-    return Change(dict.fromkeys(_with_fixed_grid(_all_tensors(facts), facts)))
+    return Change(dict.fromkeys(_with_grid(_all_tensors(facts), facts)))
 
 
 def without_weight_noise(case: Case, facts: CaseFacts, targets: Targets) -> Change:

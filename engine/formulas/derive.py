@@ -160,6 +160,7 @@ def _more_of_layers(
 ) -> Iterator[FieldsByPlace]:
     """What depends on other layers, on the loss budget, and on what else was given."""
     yield _rank_fields(layers)
+    yield _type_fields(layers)
     yield layer_source_fields(layers, case)
     yield half_fields(layers, case, tensors, thresholds)
     yield departure_fields(layers, case)
@@ -185,6 +186,13 @@ def _rank_fields(layers: tuple[LayerFacts, ...]) -> FieldsByPlace:
     ordered = sorted(known, key=lambda pair: -pair[0])
     ranks = {place: rank for rank, (_, place) in enumerate(ordered, 1)}
     return {place: {"compute_index": k, "error_rank": ranks.get(place)} for k, place in enumerate(compute)}
+
+
+def _type_fields(layers: tuple[LayerFacts, ...]) -> FieldsByPlace:
+    """Whether all of several layers with quantized weights are of one type."""
+    quantized = [place for place, layer in enumerate(layers) if layer.weight.quantizer.bits is not None]
+    are_alike = len(quantized) > 1 and len({layers[place].op_type for place in quantized}) == 1
+    return {place: {"only_quantized_type": are_alike} for place in quantized}
 
 
 def _time_fields(layers: tuple[LayerFacts, ...], kernels: Sequence[KernelFacts]) -> FieldsByPlace:

@@ -92,10 +92,18 @@ def layer_source_fields(layers: tuple[LayerFacts, ...], case: Case) -> FieldsByP
         k: {
             "weight_source": sources.get(("weight", k), nothing),
             "bias_source": sources.get(("bias", k), nothing),
+            "run_time_share": _run_time_share(case, k, sources),
             **strangers.get(k, {"stranger": False}),
         }
         for k in range(len(layers))
     }
+
+
+def _run_time_share(case: Case, k: int, sources: Mapping[tuple[SourceKind, int], SourceFacts]) -> float | None:
+    """What the grids make that an operator's inputs get at every run; None where that was not measured of any."""
+    read = [i for i in case.record.operators[k].inputs if i is not None and case.record.tensors[i].quantizer.dynamic]
+    shares = (sources.get((kind, i), SourceFacts()).share for i in read for kind in ("activation", "input"))
+    return max((share for share in shares if share is not None), default=None)
 
 
 def _strangers(case: Case, made: Sequence[TensorFacts]) -> dict[int, dict[str, object]]:
@@ -242,6 +250,8 @@ def _mended_by_data(piece: PieceRecord, output: int) -> float:
 
 def _gap_db(tensor: TensorFacts) -> float | None:
     """How much better the tensor's grid holds the representative values than the validation values."""
+    if tensor.quantizer.dynamic:
+        return 0.0
     there, here = tensor.representative.rounding.sqnr_db, tensor.validation.rounding.sqnr_db
     if there is None or here is None:
         return None

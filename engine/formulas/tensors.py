@@ -26,6 +26,7 @@ from quantmedic.engine.decibels import DB_PER_BIT, sqnr_of_nmse
 from quantmedic.engine.formulas.columns import Floats, bits_between, per_tensor, ratio, recorded_fields
 from quantmedic.engine.formulas.distributions import clipping_of, distributions_of, shape_of
 from quantmedic.engine.formulas.error_facts import all_error_facts, deployed_facts
+from quantmedic.engine.formulas.fills import beside_fill, end_beside, fill_of
 from quantmedic.engine.formulas.simulate import (
     Grid,
     best_grids,
@@ -54,9 +55,9 @@ def tensor_facts(case: Case, thresholds: Thresholds) -> tuple[TensorFacts, ...]:
     """Facts of all tensors, as measured."""
     carried_in = thresholds.threshold("notable_share")
     found = {role: _data_facts(case, role, carried_in) for role in case.statistics}
-    best = found[main_role(case)][1] if found else {}
+    best, mask = found[main_role(case)][1] if found else {}, thresholds.threshold("mask_constant")
     return tuple(
-        _tensor_facts(case, i, {role: data[i] for role, (data, _) in found.items()}, best.get(i))
+        _tensor_facts(case, i, {role: data[i] for role, (data, _) in found.items()}, best.get(i), mask)
         for i in range(len(case.record.tensors))
     )
 
@@ -212,7 +213,7 @@ def _input_nmse(case: Case, nmse: Sequence[float | None]) -> list[float | None]:
 
 
 def _tensor_facts(
-    case: Case, index: int, data: Mapping[Role, TensorDataFacts], best: tuple[float, float | None] | None
+    case: Case, index: int, data: Mapping[Role, TensorDataFacts], best: tuple[float, float | None] | None, mask: float
 ) -> TensorFacts:
     record, main_set = case.record.tensors[index], main_role(case)
     main, quantizer = data.get(main_set, TensorDataFacts()), record.quantizer
@@ -229,7 +230,7 @@ def _tensor_facts(
         "recorded": recorded_facts(record.recorded, data.values(), quantizer),
         "shift_excess": _shift_excess(main.values, quantizer, case.record.model.settings),
         **grid_facts(main.values, quantizer, record.producer, main.predicted_best_gain_db),
-        **_facts_beside_mask(case, index, main.values),
+        **_facts_beside_fill(case, index, main.values, mask),
         **_inner_noise_facts(case, record, main),
     }
     return TensorFacts(**found)
@@ -324,18 +325,21 @@ def _asymmetry_waste(values: DistributionFacts) -> float | None:
     return None if share is None else 1.0 - share
 
 
-def _facts_beside_mask(case: Case, index: int, values: DistributionFacts) -> dict[str, Any]:
-    """Fields of ``TensorFacts`` about the values of a softmax's input that no mask has moved far below zero."""
+def _facts_beside_fill(case: Case, index: int, values: DistributionFacts, mask: float) -> dict[str, Any]:
+    """Fields of ``TensorFacts`` about a constant at which a range ends, and about the values beside it."""
     record = case.record.tensors[index]
-    grid, bins = grid_of(record.quantizer), None
-    if record.pattern == "softmax-input" and grid is not None and values.min is not None and values.min < 0:
-        bins = tensor_bins(case, main_role(case), index)
-    beside = bins.part(values.min / 2, math.inf) if bins is not None and values.min is not None else None
-    if beside is None or grid is None:
-        return {}
+    grid, fill = grid_of(record.quantizer), fill_of(record, values.min, values.max, mask)
+    bins = tensor_bins(case, main_role(case), index) if fill is not None and grid is not None else None
+    beside = beside_fill(bins, fill) if bins is not None and fill is not None else None
+    if beside is None or grid is None or fill is None:
+        return {"fill": fill}
     width = max(float(beside.high[-1]), 0.0) - min(float(beside.low[0]), 0.0)
-    found = float(predict_sqnr(beside, [grid])[0]) if beside.power() > 0 else None
-    return {"unmasked_levels": width / grid.step, "unmasked_sqnr_db": found}
+    return {
+        "fill": fill,
+        "unmasked_end": end_beside(beside, fill, reads_softmax=record.pattern == "softmax-input"),
+        "unmasked_levels": width / grid.step,
+        "unmasked_sqnr_db": float(predict_sqnr(beside, [grid])[0]) if beside.power() > 0 else None,
+    }
 
 
 def _inner_noise_facts(case: Case, record: TensorRecord, main: TensorDataFacts) -> dict[str, Any]:
@@ -376,6 +380,8 @@ def _fewest(bits: Sequence[int | None], places: Iterable[int]) -> int | None:
 
 
 def run_time_bits(op: OperatorRecord, tensors: Sequence[TensorFacts]) -> int | None:
-    """Bits of an input that is quantized anew at every run, on one grid."""
+    """Bits of an input that a product quantizes anew at every run, on one grid; other operators read its values."""
+    if not op.is_compute:
+        return None
     grids = (tensors[i].quantizer for i in op.inputs if i is not None)
     return min((grid.bits for grid in grids if grid.dynamic and grid.bits is not None), default=None)

@@ -220,7 +220,7 @@ _ROWS = (
         narrows=True,
         calibrates=True,
     ),
-    RemedyKind("mask-range", "ranges of activations in front of a softmax", change.mask_range),
+    RemedyKind("mask-range", "ranges of activations beside a constant", change.range_beside_fill),
     RemedyKind("unit-range", "ranges of activations between 0 and 1", change.unit_range),
     RemedyKind("separate-operands", "ranges of the operands of a joint", change.separate_operands, calibrates=True),
     RemedyKind("float", "precision of layers", change.in_float, spends_bits=True),

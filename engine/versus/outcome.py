@@ -181,10 +181,10 @@ def answer(
     """The comparison in one word.
 
     ``not-comparable``: one of the verdicts is, or one quantization failed. ``healed``: the verdict went from degraded
-    to healthy, and the network is measurably better, or it is not worse and every cause of medium or high severity
-    healed; ``broken`` is the same the other way. Else what was measured decides; where nothing was, as between cases
-    without data, the causes of medium or high severity do. ``unchanged``: no change is proven. ``undecided``:
-    nothing that both measured can decide.
+    to healthy, and the network is measurably better, if not by every measure (a cured task may have noisier outputs),
+    or it is not worse and every cause of medium or high severity healed; ``broken`` is the same the other way. Else
+    what was measured decides; where nothing was, as between cases without data, the causes of medium or high severity
+    do. ``unchanged``: no change is proven. ``undecided``: nothing that both measured can decide.
 
     Args:
         before: The first diagnosis.
@@ -198,9 +198,13 @@ def answer(
         return "not-comparable"
     verdicts = (before.verdict, after.verdict)
     change = causes if measured is None else measured
-    if verdicts == ("degraded", "healthy") and (measured == "better" or (all_healed and change in ("same", "better"))):
+    if verdicts == ("degraded", "healthy") and (
+        measured in ("better", "mixed") or (all_healed and change in ("same", "better"))
+    ):
         return "healed"
-    if verdicts == ("healthy", "degraded") and (measured == "worse" or (all_new and change in ("same", "worse"))):
+    if verdicts == ("healthy", "degraded") and (
+        measured in ("worse", "mixed") or (all_new and change in ("same", "worse"))
+    ):
         return "broken"
     if change is None:
         return "undecided"

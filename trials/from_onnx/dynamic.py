@@ -1,6 +1,5 @@
 """New weights for products whose activations are quantized at run time, and for weights that are kept packed."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +9,7 @@ from onnx import TensorProto, helper
 from quantmedic.collectors.pair.graph import Operator
 from quantmedic.collectors.pair.originals import OperatorPair
 from quantmedic.collectors.pair.tensor_pairs import PairedGraphs
+from quantmedic.engine.case.records import Case
 from quantmedic.engine.formulas.change import Change, WeightForm
 from quantmedic.trials.from_onnx.codes import Codes, Float32, codes_in_form
 from quantmedic.trials.from_onnx.draft import Attributes, Draft
@@ -47,29 +47,44 @@ def unpack_weights(draft: Draft, models: PairedGraphs, change: Change) -> None:
         draft.index()
 
 
-def settle_dynamic(
-    draft: Draft, models: PairedGraphs, change: Change, names: Mapping[int, str]
-) -> tuple[frozenset[int], list[str]]:
-    """Give the products of codes that are quantized at run time weights in another form.
+def settle_dynamic(draft: Draft, models: PairedGraphs, case: Case, change: Change) -> tuple[frozenset[int], list[str]]:
+    """Give the products of codes that are quantized at run time weights in another form, or inputs in float.
 
     Returns:
-        Indexes of these products, and what could not be done.
+        Indexes of the products with other weights, and what could not be done.
     """
     seen, found = set(), []
-    for k, form in change.weights.items():
-        op = models.quantized.operators[k]
-        node = draft.computed.get(op.node.outputs[0])
+    tensors = (case.record.tensors[i] for i, grid in change.grids.items() if grid is None)
+    off = {tensor.name for tensor in tensors if tensor.quantizer.dynamic}
+    left = dict.fromkeys(off)
+    for op in models.quantized.operators:
+        node, form = draft.computed.get(op.node.outputs[0]), change.weights.get(op.index)
         if node is None or node.op_type not in _KINDS:
             continue
-        seen.add(k)
-        weight, product = _float_weight(op, models), _product(draft, node)
+        encoder = draft.writers.get(node.input[0])
+        real = encoder.input[0] if encoder is not None and models.quantized.root(node.input[0]) in off else None
+        if form is None and real is None:
+            continue
+        seen.add(op.index)
+        left.pop(models.quantized.root(node.input[0]), None)
+        weight = _stored_weight(op, models) if form is None else _float_weight(op, models)
+        product = _product(draft, node)
         if product is None or weight is None:
-            found.append(f"the weights of {names[k]}: their float values or their steps are not known")
-        elif form == "float":
-            _make_float(draft, product, weight)
-        else:
+            found.append(f"{op.name}: its float weights or its steps are not known")
+        elif form in ("float", None):
+            _make_float(draft, product, weight, real)
+        elif real is None:
             _store_codes(draft, product, op, weight, form)
+        else:
+            _make_float(draft, product, codes_in_form(op, weight, 8, form, per_tensor=False).floats, real)
+    found += [f"the quantizer of {root}: no product that could be changed reads its codes" for root in left]
     return frozenset(seen), found
+
+
+def _stored_weight(op: Operator, models: PairedGraphs) -> Float32 | None:
+    """The values that the codes of the weights stand for."""
+    stored = OperatorPair.of(op, models).weight
+    return None if stored is None else stored.values
 
 
 def _float_weight(op: Operator, models: PairedGraphs) -> Float32 | None:
@@ -98,12 +113,14 @@ def _product(draft: Draft, node: onnx.NodeProto) -> _Product | None:
     return _Product(node, step, muls[0])
 
 
-def _make_float(draft: Draft, product: _Product, weight: Float32) -> None:
+def _make_float(draft: Draft, product: _Product, weight: Float32, real: str | None) -> None:
+    """A product of float weights with ``real``, or with what the codes of its input stand for."""
     node, target = product.node, product.rescaled.output[0]
-    zero = [node.input[2]] if len(node.input) > 2 and node.input[2] else []
-    real = draft.fresh(f"{node.input[0]}_real")
-    codes = [node.input[0], product.step, *zero]
-    draft.nodes.append(helper.make_node("DequantizeLinear", codes, [real], name=real))
+    if real is None:
+        zero = [node.input[2]] if len(node.input) > 2 and node.input[2] else []
+        real = draft.fresh(f"{node.input[0]}_real")
+        codes = [node.input[0], product.step, *zero]
+        draft.nodes.append(helper.make_node("DequantizeLinear", codes, [real], name=real))
     stored = draft.add_constant(f"{node.input[1]}_float", weight)
     attributes: Attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
     made = helper.make_node(_KINDS[node.op_type], [real, stored], [target], name=product.rescaled.name, **attributes)

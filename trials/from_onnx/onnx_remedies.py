@@ -188,10 +188,11 @@ def _edit_constants(models: OnnxModels, case: Case, change: Change, runtime: str
     layers = layers_of(draft, models, names)
     for layer in layers.values():
         layer.before = scales_of(draft, layer)
-    unedited = settle_grids(draft, models, case, change.grids)
+    fixed = {i: grid for i, grid in change.grids.items() if not case.record.tensors[i].quantizer.dynamic}
+    unedited = settle_grids(draft, models, case, fixed)
     unedited += settle_layers(draft, layers, change)
     settle_operands(draft, models, case, change)
-    dynamic, refused = settle_dynamic(draft, models, change, names)
+    dynamic, refused = settle_dynamic(draft, models, case, change)
     unedited += refused
     missing = [k for k in change.weights if k not in layers and k not in dynamic]
     unedited += [f"the weights of {names[k]}: no input of the operator holds them as codes" for k in missing]
