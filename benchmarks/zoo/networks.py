@@ -325,21 +325,6 @@ FRESH_NETWORKS: dict[str, dict[str, Network]] = {
             _fresh("groves", "table, soft trees", signals.groves),
             _fresh("fabrics", "colour, products of channels", pictures.fabrics, SIGNED),
         ),
-        "g": (
-            _fresh("spotter", "spectrogram, depthwise, ReLU6", signals.calls),
-            _fresh("sights", "boxes and scores from two branches, joined", pictures.sights, SIGNED, DETECTION),
-            _fresh("meters", "table, SiLU, two heads", signals.meters),
-        ),
-        "h": (
-            _fresh("taps", "recognizer of a row, depthwise in time, hard swish", signals.taps, task=READING),
-            _fresh("traces", "classes of samples, joined with what came before", signals.traces, task=MAPS),
-            _fresh("zooms", "enlarges pictures, mirrored frames", pictures.prints, UNIT, NO_ANSWER),
-        ),
-        "i": (
-            _fresh("motions", "encoder of sensors over time, attention", signals.motions),
-            _fresh("tickets", "recognizer of print, depthwise, LSTM", pictures.strips, GREY, READING),
-            _fresh("shells", "colour, shuffled channels, squeeze-and-excitation", pictures.shells, PHOTOGRAPHS),
-        ),
         "j": (
             _fresh("badges", "residual, channels made of channels one by one, colour", pictures.badges, PHOTOGRAPHS),
             _fresh("parcels", "table, columns crossed with themselves, a gate", signals.parcels),

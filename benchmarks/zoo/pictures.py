@@ -285,52 +285,6 @@ def fabrics(rng: Random, count: int) -> tuple[Array, Array]:
     return found.round().clip(0, 255).astype(np.uint8), kinds.astype(np.int64)
 
 
-#: Side of a sight, and the kinds of things in it: disc, square, cross.
-SIGHT, SORTS = 48, 3
-
-
-def sights(rng: Random, count: int) -> tuple[Array, Array]:
-    """Grey pictures of one to three things on cloudy ground, and what is where, as labels of scenes are written."""
-    y, x = np.mgrid[0:SIGHT, 0:SIGHT].astype(np.float32)
-    found = np.zeros((count, 1, SIGHT, SIGHT), np.float32)
-    truth = np.full((count, THINGS, 5), -1, np.float32)
-    for picture, rows in zip(found[:, 0], truth, strict=True):
-        picture += rng.uniform(70, 150) + rng.uniform(5, 15) * np.sin(x / rng.uniform(4, 9) + y / rng.uniform(4, 9))
-        places = rng.permutation(4)[: rng.integers(1, THINGS + 1)]  # one in a quarter of the picture at most
-        for row, place in zip(rows, places, strict=False):
-            kind, size = int(rng.integers(SORTS)), rng.uniform(5, 9)
-            mx, my = (24 * part + rng.uniform(9, 15) for part in (place % 2, place // 2))
-            across = np.maximum(np.abs(x - mx), np.abs(y - my))
-            near = np.minimum(np.abs(x - mx), np.abs(y - my))
-            inside = (np.hypot(x - mx, y - my) < size, across < size * 0.9, (across < size) & (near < size / 3))[kind]
-            picture[inside] = rng.choice([rng.uniform(0, 40), rng.uniform(200, 255)])
-            half = size * (0.9 if kind == 1 else 1)
-            row[:] = kind, *(np.array([mx - half, my - half, mx + half, my + half]) / SIGHT).clip(0, 1)
-    found += rng.uniform(3, 9, (count, 1, 1, 1)) * rng.standard_normal(found.shape)
-    return found.round().clip(0, 255).astype(np.uint8), truth
-
-
-#: Side of a picture of a shell, and shells: three windings in two colours.
-SHELL, SHELLS = 32, 6
-
-
-def shells(rng: Random, count: int) -> tuple[Array, Array]:
-    """Colour pictures of a winding shell on sand, and which one it is."""
-    y, x = np.mgrid[0:SHELL, 0:SHELL].astype(np.float32)
-    kinds = rng.integers(0, SHELLS, count)
-    mx, my = rng.uniform(13, 19, (2, count, 1, 1))
-    far, angle = np.hypot(x - mx, y - my), np.arctan2(y - my, x - mx)
-    arms = np.array([0, 2, 4])[kinds % 3][:, None, None]
-    wave = np.sin(arms * angle + rng.uniform(0.8, 1.0, (count, 1, 1)) * far + rng.uniform(0, 6.28, (count, 1, 1)))
-    inside = 1 / (1 + np.exp(far - rng.uniform(9, 13, (count, 1, 1))))
-    dark = np.array([[150, 70, 40], [60, 90, 160]], np.float32)[kinds // 3] + rng.normal(0, 18, (count, 3))
-    sand = np.array([200, 180, 140]) + rng.normal(0, 20, (count, 3))
-    body = dark[..., None, None] + (55 * wave)[:, None]
-    found = sand[..., None, None] + inside[:, None] * (body - sand[..., None, None])
-    found += rng.uniform(4, 14, (count, 1, 1, 1)) * rng.standard_normal(found.shape)
-    return found.round().clip(0, 255).astype(np.uint8), kinds.astype(np.int64)
-
-
 #: Side of a picture of a badge, and badges: a triangle, a square or a disc, with a bar or a ring on it.
 BADGE, BADGES = 32, 6
 
