@@ -4,7 +4,7 @@ A row is carried out by the function of ``forms`` that has its name, or by that 
 
 ``set``
     ``tuning`` and ``reporting`` for what the rules are tuned on and what tuning does not see, ``real`` for what only
-    networks have that others trained, letters for the sets that tuning did not see when they were asked first.
+    networks have that others trained, ``a`` to ``l`` for the sets that tuning did not see when they were asked first.
 ``right``
     Names of the causes of which any counts as right; the first is the best name.
 ``also``

@@ -37,7 +37,7 @@ def scenes(rng: Random, images: Array, labels: Array | None, count: int) -> tupl
             kind = -1 if labels is None else labels[index]
             row[:] = kind, *(corner[::-1] / SCENE), *((corner[::-1] + side) / SCENE)
     found += rng.normal(0, 4, found.shape)
-    return found.round().clip(0, 255).astype(np.uint8), truth
+    return _bytes(found), truth
 
 
 STRIP = (28, 84)
@@ -65,8 +65,7 @@ def strips(rng: Random, count: int) -> tuple[Array, Array]:
         for digit in digits:
             _print(rng, strip, digit, left, ink - paper)
             left += rng.uniform(14, 15.5)
-    found += rng.uniform(8, 50, (count, 1, 1, 1)) * rng.standard_normal(found.shape)
-    return found.round().clip(0, 255).astype(np.uint8), truth
+    return _grainy(rng, found, 8, 50), truth
 
 
 def _print(rng: Random, strip: Array, digit: int, left: float, ink: float) -> None:
@@ -89,10 +88,20 @@ def _smooth(image: Array, y: Array, x: Array) -> Array:
     return upper * (1 - part_y) + lower * part_y
 
 
+def _grainy(rng: Random, found: Array, low: float, high: float) -> Array:
+    """Pictures as bytes, with grain that is drawn for each of them."""
+    found += rng.uniform(low, high, (len(found), *[1] * (found.ndim - 1))) * rng.standard_normal(found.shape)
+    return _bytes(found)
+
+
+def _bytes(found: Array) -> Array:
+    return np.asarray(found.round().clip(0, 255).astype(np.uint8))
+
+
 def noisy(rng: Random, images: Array) -> Array:
     """The same images, grainy."""
     deviation = rng.uniform(10, 50, (len(images), 1, 1, 1))
-    return (images + deviation * rng.standard_normal(images.shape)).round().clip(0, 255).astype(np.uint8)
+    return _bytes(images + deviation * rng.standard_normal(images.shape))
 
 
 #: Side of a picture, of a map of classes, and the classes: ground, disc, square, ring.
@@ -118,8 +127,7 @@ def plots(rng: Random, count: int) -> tuple[Array, Array]:
             }[kind]
             own[inside] = kind
             picture[inside] = rng.choice([rng.uniform(0, 45), rng.uniform(190, 255)])
-    pictures += rng.uniform(3, 15, (count, 1, 1, 1)) * rng.standard_normal(pictures.shape)
-    return pictures.round().clip(0, 255).astype(np.uint8), classes[:, ::2, ::2]
+    return _grainy(rng, pictures, 3, 15), classes[:, ::2, ::2]
 
 
 #: Side of a colour picture; classes are three shapes, each in a warm and in a cool colour.
@@ -141,8 +149,7 @@ def beads(rng: Random, count: int) -> tuple[Array, Array]:
         light, dark, middle = rng.uniform(190, 255), rng.uniform(0, 70), rng.uniform(60, 200)
         colour = (light, middle, dark) if kind % 2 == 0 else (dark, middle, light)
         picture[:, inside] = np.array(colour, np.float32)[:, None]
-    pictures += rng.uniform(3, 14, (count, 1, 1, 1)) * rng.standard_normal(pictures.shape)
-    return pictures.round().clip(0, 255).astype(np.uint8), kinds.astype(np.int64)
+    return _grainy(rng, pictures, 3, 14), kinds.astype(np.int64)
 
 
 #: Side of a picture of cloth, and its classes: four directions of the thread, coarse and fine.
@@ -159,8 +166,7 @@ def weaves(rng: Random, count: int) -> tuple[Array, Array]:
     thread = np.sin(pace[:, None, None] * along + rng.uniform(0, 6.28, (count, 1, 1)))
     light = rng.uniform(70, 180, (count, 1, 1)) + rng.uniform(-1.5, 1.5, (count, 1, 1)) * (x - CLOTH / 2)
     pictures = light + rng.uniform(12, 60, (count, 1, 1)) * thread
-    pictures += rng.uniform(5, 25, (count, 1, 1)) * rng.standard_normal(pictures.shape)
-    return pictures[:, None].round().clip(0, 255).astype(np.uint8), kinds.astype(np.int64)
+    return _grainy(rng, pictures, 5, 25)[:, None], kinds.astype(np.int64)
 
 
 #: Side of the small picture and of the large one.
@@ -184,7 +190,7 @@ def prints(rng: Random, count: int) -> tuple[Array, Array]:
             share = np.clip(0.5 - inside, 0, 1)
             picture += share * (rng.uniform(0, 255) - picture)
     low = pictures.reshape(count, 1, SMALL, 2, SMALL, 2).mean((3, 5))
-    return low.round().clip(0, 255).astype(np.uint8), (pictures.clip(0, 255) / 255).astype(np.float32)
+    return _bytes(low), (pictures.clip(0, 255) / 255).astype(np.float32)
 
 
 #: Side of a picture, and people who sign.
@@ -219,7 +225,7 @@ def _written(rng: Random, strokes: Array) -> Array:
         ink = np.maximum(ink, np.exp(-squares / (2 * width**2)))
     paper = rng.uniform(170, 240, (count, 1, 1)) + rng.uniform(-1, 1, (count, 1, 1)) * (y - middle)
     found = paper - rng.uniform(90, 160, (count, 1, 1)) * ink + rng.normal(0, 6, ink.shape)
-    return np.asarray(found.round().clip(0, 255).astype(np.uint8))
+    return _bytes(found)
 
 
 #: Side of a maze, and steps that lead from start to goal at most.
@@ -282,7 +288,7 @@ def fabrics(rng: Random, count: int) -> tuple[Array, Array]:
     light = rng.uniform(5, 15, (count, 1, 1, 1))
     ground = rng.uniform(90, 165, (count, 1, 1, 1)) + rng.normal(0, 15, (count, 3, 1, 1))
     found = ground + light * woven + rng.normal(0, 40, woven.shape)
-    return found.round().clip(0, 255).astype(np.uint8), kinds.astype(np.int64)
+    return _bytes(found), kinds.astype(np.int64)
 
 
 #: Side of a picture of a badge, and badges: a triangle, a square or a disc, with a bar or a ring on it.
@@ -306,8 +312,7 @@ def badges(rng: Random, count: int) -> tuple[Array, Array]:
     dark, light = rng.uniform(10, 90, (count, 3, 1, 1)), rng.uniform(45, 75, (count, 1, 1, 1))
     paper = rng.uniform(228, 250, (count, 1, 1, 1)) + rng.normal(0, 3, (count, 3, 1, 1))
     found = paper + body[:, None] * (dark + light * mark[:, None] - paper)
-    found += rng.uniform(2, 10, (count, 1, 1, 1)) * rng.standard_normal(found.shape)
-    return found.round().clip(0, 255).astype(np.uint8), kinds.astype(np.int64)
+    return _grainy(rng, found, 2, 10), kinds.astype(np.int64)
 
 
 #: Side of a picture of a harbour, and kinds of things on the water: buoy, boat, raft.
@@ -332,8 +337,7 @@ def harbours(rng: Random, count: int) -> tuple[Array, Array]:
             far = (np.hypot(across, down), np.hypot(across, down), np.maximum(across, down))[kind]
             picture[:, far < 1] = (paints[kind] * rng.uniform(0.75, 1.1) + rng.normal(0, 10, 3))[:, None]
             row[:] = kind, *(np.array([mx - wide, my - high, mx + wide, my + high]) / HARBOUR).clip(0, 1)
-    found += rng.uniform(2, 8, (count, 1, 1, 1)) * rng.standard_normal(found.shape)
-    return found.round().clip(0, 255).astype(np.uint8), truth
+    return _grainy(rng, found, 2, 8), truth
 
 
 #: Side of a picture of a flower, and flowers: three, five or eight petals around a yellow or a violet middle.
@@ -354,8 +358,7 @@ def flowers(rng: Random, count: int) -> tuple[Array, Array]:
     heart = np.array([[235, 195, 40], [95, 40, 150]])[kinds // 3] + rng.normal(0, 10, (count, 3))
     found = leaves[..., None, None] + body[:, None] * (petal - leaves)[..., None, None]
     found += middle[:, None] * (heart[..., None, None] - found)
-    found += rng.uniform(3, 12, (count, 1, 1, 1)) * rng.standard_normal(found.shape)
-    return found.round().clip(0, 255).astype(np.uint8), kinds.astype(np.int64)
+    return _grainy(rng, found, 3, 12), kinds.astype(np.int64)
 
 
 #: Side of a picture of a slide, and kinds of things on it: cell with a nucleus, ring, rod.
@@ -383,8 +386,7 @@ def slides(rng: Random, count: int) -> tuple[Array, Array]:
             if kind == 0:
                 picture[:, far < 0.4] = np.array([[90], [45], [115]]) * rng.uniform(0.8, 1.2)
             row[:] = kind, *(np.array([mx - wide, my - high, mx + wide, my + high]) / SLIDE).clip(0, 1)
-    found += rng.uniform(2, 7, (count, 1, 1, 1)) * rng.standard_normal(found.shape)
-    return found.round().clip(0, 255).astype(np.uint8), truth
+    return _grainy(rng, found, 2, 7), truth
 
 
 #: Side of a picture of a road sign, and signs: four plates, each with one of three marks.

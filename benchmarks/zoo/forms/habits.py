@@ -12,6 +12,7 @@ from ..cuts import (
     has_channels,
     inner,
     joining,
+    multiply_ends,
     on_multiples,
     picked,
     recoded,
@@ -68,8 +69,7 @@ def ranges_of_an_older_checkpoint(patient: Patient, amount: float) -> Patient:
 def ends_times(patient: Patient, amount: float, *shares: float, wide: int = 0) -> Patient:
     """Both ends of some ranges are too near by a factor, or too far."""
     factor = 1 + amount if wide else 1 / (1 + amount)
-    ends = extremes(patient, *patient.pick(free(patient), *shares))
-    return set_ranges(patient, {t: (low * factor, high * factor) for t, (low, high) in ends.items()})
+    return set_ranges(patient, multiply_ends(patient, patient.pick(free(patient), *shares), factor))
 
 
 def negatives_cut_short(patient: Patient, amount: float) -> Patient:

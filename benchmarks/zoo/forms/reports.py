@@ -23,7 +23,7 @@ from ..patient import Patient
 from ..signals import AMOUNTS
 from ..surgery import Inapplicable, Linear, Surgeon, attribute, require, with_attributes
 from .data import change_numbers, change_pictures, inputs_of
-from .weights import apart
+from .weights import apart, wide_layers
 
 # --- calibration -----------------------------------------------------------------------------------------------------
 
@@ -120,8 +120,7 @@ def rest_of_the_row_left_out(patient: Patient, amount: float) -> Patient:
         tail[order] = ends.reshape(tail.shape)
         return np.moveaxis(flat.reshape(rows.shape), 0, linear.out)
 
-    wide = [n for n in covered(patient) if not n.depthwise]
-    return recoded(patient, patient.pick(wide, 0.4), change)
+    return recoded(patient, patient.pick(wide_layers(patient), 0.4), change)
 
 
 # --- operators of the deployed model ---------------------------------------------------------------------------------
