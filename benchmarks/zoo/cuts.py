@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 
 from .patient import Patient
 from .pixels import Preprocessing
-from .quantizing import Recipe
+from .quantizing import Recipe, run
 from .surgery import Inapplicable, Linear, Surgeon, require, shaped
 
 SOFT_CURVES = ("Sigmoid", "Tanh", "Softmax", "Softplus")
@@ -112,6 +112,12 @@ def with_outputs(patient: Patient, option: str, outputs: list[NDArray]) -> Patie
     return patient.with_(options={**patient.options, option: dict(zip(names, outputs, strict=True))})
 
 
+def reading_on_the_board(patient: Patient, inputs: NDArray) -> Patient:
+    """The model on the board gets other inputs; the one on the desk is sound."""
+    outputs = run(patient.network, patient.quantized(), np.ascontiguousarray(inputs))
+    return with_outputs(patient, "device_outputs", outputs)
+
+
 def picked(patient: Patient, found: list[Any], *shares: float) -> list[Any]:
     """Some of a list of what cannot be hashed, such as nodes."""
     return [found[i] for i in patient.pick(list(range(len(found))), *shares)]
@@ -147,9 +153,13 @@ def set_ranges(patient: Patient, ends: dict[str, Ends], **changes: Any) -> Patie
     return patient.with_(recipe=kept(patient.recipe, **changes).with_ranges(ends)).at(*ends)
 
 
+def multiply_ends(patient: Patient, tensors: list[str], factor: float) -> dict[str, Ends]:
+    """The ends of tensors, times a factor."""
+    return {tensor: (low * factor, high * factor) for tensor, (low, high) in extremes(patient, *tensors).items()}
+
+
 def with_scaled_ranges(patient: Patient, tensors: list[str], factor: float) -> Patient:
-    ends = {tensor: (low * factor, high * factor) for tensor, (low, high) in extremes(patient, *tensors).items()}
-    return patient.with_(recipe=patient.recipe.with_ranges(ends, 0))
+    return patient.with_(recipe=patient.recipe.with_ranges(multiply_ends(patient, tensors, factor), 0))
 
 
 def free(patient: Patient, curves: tuple[str, ...] = SOFT_CURVES) -> list[str]:
@@ -196,6 +206,14 @@ def cast_between(patient: Patient, tensors: list[str], kind: int, name: str) -> 
             surgeon.splice(surgeon.read_back(tensor), text, name=tensor)
 
     return patient.with_(recipe=kept(patient.recipe)).edited(edit)
+
+
+def output_reader(surgeon: Surgeon) -> onnx.NodeProto:
+    """The operator that makes the output of its codes."""
+    last = surgeon.producer(surgeon.output)
+    if last is None or last.op_type != "DequantizeLinear":
+        raise Inapplicable("the output is not quantized")
+    return last
 
 
 def joining(surgeon: Surgeon, kind: str) -> list[onnx.NodeProto]:
@@ -284,6 +302,21 @@ def channel_peaks(patient: Patient, tensor: str) -> NDArray:
     axis = patient.surgeon().channel_axis(tensor)
     x = patient.values(tensor)[0]
     return np.abs(np.moveaxis(x, axis, 0).reshape(x.shape[axis], -1)).max(1)
+
+
+def amplify_on_one_scale(
+    patient: Patient, surgeon: Surgeon, linears: list[Linear], gain: Callable[[int, int], NDArray]
+) -> Patient:
+    """Output channels times a gain, told from a layer's number and its channels; one scale serves all of a layer."""
+    for i, linear in enumerate(linears):
+        surgeon.amplify(linear.node.output[0], gain(i, surgeon.outputs(linear)).astype(np.float32))
+    return patient.cut(surgeon, *linears, recipe=replace(patient.recipe, per_channel=False))
+
+
+def amplifiable_layers(surgeon: Surgeon) -> list[Linear]:
+    """Layers whose output channels can be made larger without changing the function."""
+    places = set(surgeon.amplifiable())
+    return require([n for n in surgeon.linears() if n.node.output[0] in places], "no channels can be scaled")
 
 
 def per_channel(surgeon: Surgeon, tensor: str, values: NDArray) -> NDArray:

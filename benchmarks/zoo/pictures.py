@@ -37,7 +37,7 @@ def scenes(rng: Random, images: Array, labels: Array | None, count: int) -> tupl
             kind = -1 if labels is None else labels[index]
             row[:] = kind, *(corner[::-1] / SCENE), *((corner[::-1] + side) / SCENE)
     found += rng.normal(0, 4, found.shape)
-    return found.round().clip(0, 255).astype(np.uint8), truth
+    return _bytes(found), truth
 
 
 STRIP = (28, 84)
@@ -65,8 +65,7 @@ def strips(rng: Random, count: int) -> tuple[Array, Array]:
         for digit in digits:
             _print(rng, strip, digit, left, ink - paper)
             left += rng.uniform(14, 15.5)
-    found += rng.uniform(8, 50, (count, 1, 1, 1)) * rng.standard_normal(found.shape)
-    return found.round().clip(0, 255).astype(np.uint8), truth
+    return _grainy(rng, found, 8, 50), truth
 
 
 def _print(rng: Random, strip: Array, digit: int, left: float, ink: float) -> None:
@@ -89,10 +88,20 @@ def _smooth(image: Array, y: Array, x: Array) -> Array:
     return upper * (1 - part_y) + lower * part_y
 
 
+def _grainy(rng: Random, found: Array, low: float, high: float) -> Array:
+    """Pictures as bytes, with grain that is drawn for each of them."""
+    found += rng.uniform(low, high, (len(found), *[1] * (found.ndim - 1))) * rng.standard_normal(found.shape)
+    return _bytes(found)
+
+
+def _bytes(found: Array) -> Array:
+    return np.asarray(found.round().clip(0, 255).astype(np.uint8))
+
+
 def noisy(rng: Random, images: Array) -> Array:
     """The same images, grainy."""
     deviation = rng.uniform(10, 50, (len(images), 1, 1, 1))
-    return (images + deviation * rng.standard_normal(images.shape)).round().clip(0, 255).astype(np.uint8)
+    return _bytes(images + deviation * rng.standard_normal(images.shape))
 
 
 #: Side of a picture, of a map of classes, and the classes: ground, disc, square, ring.
@@ -118,8 +127,7 @@ def plots(rng: Random, count: int) -> tuple[Array, Array]:
             }[kind]
             own[inside] = kind
             picture[inside] = rng.choice([rng.uniform(0, 45), rng.uniform(190, 255)])
-    pictures += rng.uniform(3, 15, (count, 1, 1, 1)) * rng.standard_normal(pictures.shape)
-    return pictures.round().clip(0, 255).astype(np.uint8), classes[:, ::2, ::2]
+    return _grainy(rng, pictures, 3, 15), classes[:, ::2, ::2]
 
 
 #: Side of a colour picture; classes are three shapes, each in a warm and in a cool colour.
@@ -141,8 +149,7 @@ def beads(rng: Random, count: int) -> tuple[Array, Array]:
         light, dark, middle = rng.uniform(190, 255), rng.uniform(0, 70), rng.uniform(60, 200)
         colour = (light, middle, dark) if kind % 2 == 0 else (dark, middle, light)
         picture[:, inside] = np.array(colour, np.float32)[:, None]
-    pictures += rng.uniform(3, 14, (count, 1, 1, 1)) * rng.standard_normal(pictures.shape)
-    return pictures.round().clip(0, 255).astype(np.uint8), kinds.astype(np.int64)
+    return _grainy(rng, pictures, 3, 14), kinds.astype(np.int64)
 
 
 #: Side of a picture of cloth, and its classes: four directions of the thread, coarse and fine.
@@ -159,8 +166,7 @@ def weaves(rng: Random, count: int) -> tuple[Array, Array]:
     thread = np.sin(pace[:, None, None] * along + rng.uniform(0, 6.28, (count, 1, 1)))
     light = rng.uniform(70, 180, (count, 1, 1)) + rng.uniform(-1.5, 1.5, (count, 1, 1)) * (x - CLOTH / 2)
     pictures = light + rng.uniform(12, 60, (count, 1, 1)) * thread
-    pictures += rng.uniform(5, 25, (count, 1, 1)) * rng.standard_normal(pictures.shape)
-    return pictures[:, None].round().clip(0, 255).astype(np.uint8), kinds.astype(np.int64)
+    return _grainy(rng, pictures, 5, 25)[:, None], kinds.astype(np.int64)
 
 
 #: Side of the small picture and of the large one.
@@ -184,7 +190,7 @@ def prints(rng: Random, count: int) -> tuple[Array, Array]:
             share = np.clip(0.5 - inside, 0, 1)
             picture += share * (rng.uniform(0, 255) - picture)
     low = pictures.reshape(count, 1, SMALL, 2, SMALL, 2).mean((3, 5))
-    return low.round().clip(0, 255).astype(np.uint8), (pictures.clip(0, 255) / 255).astype(np.float32)
+    return _bytes(low), (pictures.clip(0, 255) / 255).astype(np.float32)
 
 
 #: Side of a picture, and people who sign.
@@ -219,7 +225,7 @@ def _written(rng: Random, strokes: Array) -> Array:
         ink = np.maximum(ink, np.exp(-squares / (2 * width**2)))
     paper = rng.uniform(170, 240, (count, 1, 1)) + rng.uniform(-1, 1, (count, 1, 1)) * (y - middle)
     found = paper - rng.uniform(90, 160, (count, 1, 1)) * ink + rng.normal(0, 6, ink.shape)
-    return np.asarray(found.round().clip(0, 255).astype(np.uint8))
+    return _bytes(found)
 
 
 #: Side of a maze, and steps that lead from start to goal at most.
@@ -282,53 +288,7 @@ def fabrics(rng: Random, count: int) -> tuple[Array, Array]:
     light = rng.uniform(5, 15, (count, 1, 1, 1))
     ground = rng.uniform(90, 165, (count, 1, 1, 1)) + rng.normal(0, 15, (count, 3, 1, 1))
     found = ground + light * woven + rng.normal(0, 40, woven.shape)
-    return found.round().clip(0, 255).astype(np.uint8), kinds.astype(np.int64)
-
-
-#: Side of a sight, and the kinds of things in it: disc, square, cross.
-SIGHT, SORTS = 48, 3
-
-
-def sights(rng: Random, count: int) -> tuple[Array, Array]:
-    """Grey pictures of one to three things on cloudy ground, and what is where, as labels of scenes are written."""
-    y, x = np.mgrid[0:SIGHT, 0:SIGHT].astype(np.float32)
-    found = np.zeros((count, 1, SIGHT, SIGHT), np.float32)
-    truth = np.full((count, THINGS, 5), -1, np.float32)
-    for picture, rows in zip(found[:, 0], truth, strict=True):
-        picture += rng.uniform(70, 150) + rng.uniform(5, 15) * np.sin(x / rng.uniform(4, 9) + y / rng.uniform(4, 9))
-        places = rng.permutation(4)[: rng.integers(1, THINGS + 1)]  # one in a quarter of the picture at most
-        for row, place in zip(rows, places, strict=False):
-            kind, size = int(rng.integers(SORTS)), rng.uniform(5, 9)
-            mx, my = (24 * part + rng.uniform(9, 15) for part in (place % 2, place // 2))
-            across = np.maximum(np.abs(x - mx), np.abs(y - my))
-            near = np.minimum(np.abs(x - mx), np.abs(y - my))
-            inside = (np.hypot(x - mx, y - my) < size, across < size * 0.9, (across < size) & (near < size / 3))[kind]
-            picture[inside] = rng.choice([rng.uniform(0, 40), rng.uniform(200, 255)])
-            half = size * (0.9 if kind == 1 else 1)
-            row[:] = kind, *(np.array([mx - half, my - half, mx + half, my + half]) / SIGHT).clip(0, 1)
-    found += rng.uniform(3, 9, (count, 1, 1, 1)) * rng.standard_normal(found.shape)
-    return found.round().clip(0, 255).astype(np.uint8), truth
-
-
-#: Side of a picture of a shell, and shells: three windings in two colours.
-SHELL, SHELLS = 32, 6
-
-
-def shells(rng: Random, count: int) -> tuple[Array, Array]:
-    """Colour pictures of a winding shell on sand, and which one it is."""
-    y, x = np.mgrid[0:SHELL, 0:SHELL].astype(np.float32)
-    kinds = rng.integers(0, SHELLS, count)
-    mx, my = rng.uniform(13, 19, (2, count, 1, 1))
-    far, angle = np.hypot(x - mx, y - my), np.arctan2(y - my, x - mx)
-    arms = np.array([0, 2, 4])[kinds % 3][:, None, None]
-    wave = np.sin(arms * angle + rng.uniform(0.8, 1.0, (count, 1, 1)) * far + rng.uniform(0, 6.28, (count, 1, 1)))
-    inside = 1 / (1 + np.exp(far - rng.uniform(9, 13, (count, 1, 1))))
-    dark = np.array([[150, 70, 40], [60, 90, 160]], np.float32)[kinds // 3] + rng.normal(0, 18, (count, 3))
-    sand = np.array([200, 180, 140]) + rng.normal(0, 20, (count, 3))
-    body = dark[..., None, None] + (55 * wave)[:, None]
-    found = sand[..., None, None] + inside[:, None] * (body - sand[..., None, None])
-    found += rng.uniform(4, 14, (count, 1, 1, 1)) * rng.standard_normal(found.shape)
-    return found.round().clip(0, 255).astype(np.uint8), kinds.astype(np.int64)
+    return _bytes(found), kinds.astype(np.int64)
 
 
 #: Side of a picture of a badge, and badges: a triangle, a square or a disc, with a bar or a ring on it.
@@ -352,8 +312,7 @@ def badges(rng: Random, count: int) -> tuple[Array, Array]:
     dark, light = rng.uniform(10, 90, (count, 3, 1, 1)), rng.uniform(45, 75, (count, 1, 1, 1))
     paper = rng.uniform(228, 250, (count, 1, 1, 1)) + rng.normal(0, 3, (count, 3, 1, 1))
     found = paper + body[:, None] * (dark + light * mark[:, None] - paper)
-    found += rng.uniform(2, 10, (count, 1, 1, 1)) * rng.standard_normal(found.shape)
-    return found.round().clip(0, 255).astype(np.uint8), kinds.astype(np.int64)
+    return _grainy(rng, found, 2, 10), kinds.astype(np.int64)
 
 
 #: Side of a picture of a harbour, and kinds of things on the water: buoy, boat, raft.
@@ -378,8 +337,7 @@ def harbours(rng: Random, count: int) -> tuple[Array, Array]:
             far = (np.hypot(across, down), np.hypot(across, down), np.maximum(across, down))[kind]
             picture[:, far < 1] = (paints[kind] * rng.uniform(0.75, 1.1) + rng.normal(0, 10, 3))[:, None]
             row[:] = kind, *(np.array([mx - wide, my - high, mx + wide, my + high]) / HARBOUR).clip(0, 1)
-    found += rng.uniform(2, 8, (count, 1, 1, 1)) * rng.standard_normal(found.shape)
-    return found.round().clip(0, 255).astype(np.uint8), truth
+    return _grainy(rng, found, 2, 8), truth
 
 
 #: Side of a picture of a flower, and flowers: three, five or eight petals around a yellow or a violet middle.
@@ -400,8 +358,7 @@ def flowers(rng: Random, count: int) -> tuple[Array, Array]:
     heart = np.array([[235, 195, 40], [95, 40, 150]])[kinds // 3] + rng.normal(0, 10, (count, 3))
     found = leaves[..., None, None] + body[:, None] * (petal - leaves)[..., None, None]
     found += middle[:, None] * (heart[..., None, None] - found)
-    found += rng.uniform(3, 12, (count, 1, 1, 1)) * rng.standard_normal(found.shape)
-    return found.round().clip(0, 255).astype(np.uint8), kinds.astype(np.int64)
+    return _grainy(rng, found, 3, 12), kinds.astype(np.int64)
 
 
 #: Side of a picture of a slide, and kinds of things on it: cell with a nucleus, ring, rod.
@@ -429,8 +386,7 @@ def slides(rng: Random, count: int) -> tuple[Array, Array]:
             if kind == 0:
                 picture[:, far < 0.4] = np.array([[90], [45], [115]]) * rng.uniform(0.8, 1.2)
             row[:] = kind, *(np.array([mx - wide, my - high, mx + wide, my + high]) / SLIDE).clip(0, 1)
-    found += rng.uniform(2, 7, (count, 1, 1, 1)) * rng.standard_normal(found.shape)
-    return found.round().clip(0, 255).astype(np.uint8), truth
+    return _grainy(rng, found, 2, 7), truth
 
 
 #: Side of a picture of a road sign, and signs: four plates, each with one of three marks.

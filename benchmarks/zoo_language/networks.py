@@ -46,7 +46,6 @@ class Architecture:
         config: Makes its configuration.
         is_tuned: Rules may be tuned on networks of it.
         has_offset_norms: Its norms compute 1 + w.
-        has_experts: Routers choose who computes a token.
         is_fused: q, k and v are one layer, and gate and up are another.
         in_llama_cpp: Its name there; None where the zoo does not write it.
     """
@@ -55,7 +54,6 @@ class Architecture:
     config: Callable[[], Any]
     is_tuned: bool = True
     has_offset_norms: bool = False
-    has_experts: bool = False
     is_fused: bool = False
     in_llama_cpp: str | None = None
 
@@ -77,10 +75,10 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     for each in (
         Architecture("llama", lambda: transformers.LlamaConfig(**_SIZES), in_llama_cpp="llama"),
         Architecture("gemma2", _gemma, has_offset_norms=True, in_llama_cpp="gemma2"),
-        Architecture("mixtral", lambda: transformers.MixtralConfig(**_EXPERTS, num_local_experts=4), has_experts=True),
+        Architecture("mixtral", lambda: transformers.MixtralConfig(**_EXPERTS, num_local_experts=4)),
         Architecture("qwen2", lambda: transformers.Qwen2Config(**_SIZES), in_llama_cpp="qwen2"),
         Architecture("phi3", lambda: transformers.Phi3Config(**_SIZES), is_tuned=False, is_fused=True),
-        Architecture("qwen3moe", _qwen_experts, is_tuned=False, has_experts=True),
+        Architecture("qwen3moe", _qwen_experts, is_tuned=False),
     )
 }
 

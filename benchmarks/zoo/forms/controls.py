@@ -105,16 +105,6 @@ def peaks_cut_a_little(patient: Patient) -> Patient:
     return with_ends(patient, lambda low, high: (low * 0.99, high * 0.99))
 
 
-def pruned_in_both(patient: Patient) -> Patient:
-    """The smallest fifth of all weights is zero in the float model as well."""
-    surgeon = patient.surgeon()
-    names = {linear.weight for linear in covered(patient)}
-    for name in names:
-        weight = surgeon.constant(name)
-        surgeon.put(name, np.where(np.abs(weight) < np.quantile(np.abs(weight), 0.2), 0, weight).astype(np.float32))
-    return patient.with_(model=surgeon.model)
-
-
 def grainy_set(patient: Patient) -> Patient:
     """The sensor of the calibration set has a little more noise."""
     return change_numbers(patient, lambda x: x + patient.random("grain").normal(0, 0.02 * x.std(), x.shape))
@@ -191,22 +181,6 @@ def open_spots(patient: Patient, surgeon: Surgeon) -> list[str]:
     """Places where nothing is lost if an operator stands behind: no rectifier or bias follows."""
     found = [t for t in spots(patient) if not any(n.op_type in ("Relu", "Add") for n in surgeon.consumers(t))]
     return require(found, "no place for it")
-
-
-def wide_and_without_weight(patient: Patient) -> Patient:
-    """A tensor is made a thousand times as large beside, and added with a weight of nothing: a switch that is off."""
-    surgeon = patient.surgeon()
-    tensor = patient.pick(open_spots(patient, surgeon), 0.5)[0]
-    text = "wide = Mul(x, times_1000); switched_off = Mul(wide, times_0); with_switch = Add(x, switched_off)"
-    return patient.spliced(tensor, text, times_1000=1000.0, times_0=0.0)
-
-
-def folded_and_unfolded(patient: Patient) -> Patient:
-    """A tensor is laid out in one line, and at once in its own shape again."""
-    tensor = patient.pick(spots(patient), 0.5)[0]
-    shape = patient.values(tensor, samples=1)[0].shape[1:]
-    text = "folded = Reshape(x, line); unfolded = Reshape(folded, own_shape)"
-    return patient.spliced(tensor, text, line=[-1, int(np.prod(shape))], own_shape=[-1, *shape])
 
 
 def cut_in_three_and_joined(patient: Patient) -> Patient:

@@ -21,6 +21,17 @@ def change_pictures(patient: Patient, change: Change) -> Patient:
     return patient.with_(calibration=spec.apply(change(pixels)))
 
 
+def change_every_other(patient: Patient, change: Change) -> Patient:
+    """Every other picture of the calibration set is changed."""
+
+    def changed(pixels: NDArray) -> NDArray:
+        found = pixels.copy()
+        found[::2] = change(pixels[::2])
+        return found
+
+    return change_pictures(patient, changed)
+
+
 def whole(pixels: NDArray) -> NDArray:
     """As bytes hold them."""
     return pixels.round().clip(0, 255)
@@ -302,7 +313,7 @@ def corner_tiles(patient: Patient) -> Patient:
     return change_pictures(patient, lambda x: x[:, :, : x.shape[2] // 8, : x.shape[3] // 8].repeat(8, 2).repeat(8, 3))
 
 
-def _cells(planes: NDArray, size: int) -> NDArray:
+def cells_of(planes: NDArray, size: int) -> NDArray:
     """Means of cells of so many pixels."""
     count, channels, height, width = planes.shape
     return planes.reshape(count, channels, height // size, size, width // size, size).mean((3, 5))
@@ -310,7 +321,7 @@ def _cells(planes: NDArray, size: int) -> NDArray:
 
 def coarse_resampling(patient: Patient) -> Patient:
     """Made from thumbnails: every 14 x 14 block is one colour."""
-    return change_pictures(patient, lambda pixels: _cells(pixels, 14).repeat(14, 2).repeat(14, 3).round())
+    return change_pictures(patient, lambda pixels: cells_of(pixels, 14).repeat(14, 2).repeat(14, 3).round())
 
 
 # --- ranges of another set than the one that is shown ----------------------------------------------------------------

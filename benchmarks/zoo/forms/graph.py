@@ -4,15 +4,16 @@ from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
-import onnx
 from onnx import TensorProto, helper
 
 from ..cuts import (
+    at_layers,
     channel_peaks,
     covered,
     extremes,
     kept,
     mix_and_back,
+    output_reader,
     per_channel,
     positive_spots,
     requantize,
@@ -105,8 +106,9 @@ def two_bit_first_layer(patient: Patient) -> Patient:
 def in_two_bits(patient: Patient, linears: list[Linear], *, one_scale: bool = False) -> Patient:
     """Some layers with weights of two bits."""
     names = [linear.weight for linear in linears]
-    ill = patient.at(*(n.node.name for n in patient.surgeon().linears() if n.weight in names))
-    return ill.edited(lambda p, q: requantize(p, q, names, TensorProto.INT2, one_scale=one_scale))
+    return at_layers(patient, linears).edited(
+        lambda p, q: requantize(p, q, names, TensorProto.INT2, one_scale=one_scale)
+    )
 
 
 def two_bit_layers(patient: Patient) -> Patient:
@@ -135,7 +137,7 @@ def few_output_codes(patient: Patient) -> Patient:
     """The logits in four bits, over a range five times as wide as they need."""
 
     def edit(_: Patient, q: Surgeon) -> None:
-        last = _dequantizer(q)
+        last = output_reader(q)
         scale, zero = q.constant(last.input[1]), q.constant(last.input[2]).astype(np.int64)
         coarse = q.put("coarse_scale", (scale * 90 * patient.strength).astype(np.float32))
         code = int(np.clip(round((zero + 128) / 17), 0, 15))
@@ -147,19 +149,11 @@ def few_output_codes(patient: Patient) -> Patient:
     return patient.at(_quantized_output(patient)).edited(edit)
 
 
-def _dequantizer(surgeon: Surgeon) -> onnx.NodeProto:
-    """The operator that makes the output of its codes."""
-    last = surgeon.producer(surgeon.output)
-    if last is None or last.op_type != "DequantizeLinear":
-        raise Inapplicable("the output is not quantized")
-    return last
-
-
 def codes_as_output(patient: Patient) -> Patient:
     """The application reads the codes of the output as if they were values."""
 
     def edit(_: Patient, surgeon: Surgeon) -> None:
-        last = _dequantizer(surgeon)
+        last = output_reader(surgeon)
         codes = last.input[0]
         surgeon.graph.node.remove(last)
         surgeon.add("Cast", [codes], surgeon.output, to=TensorProto.FLOAT)
@@ -171,7 +165,7 @@ def scale_forgotten(patient: Patient) -> Patient:
     """The application takes the zero point off the codes of the output and forgets the scale."""
 
     def edit(_: Patient, surgeon: Surgeon) -> None:
-        last, name = _dequantizer(surgeon), surgeon.output
+        last, name = output_reader(surgeon), surgeon.output
         codes, zero = last.input[0], surgeon.constant(last.input[2]).astype(np.float32).reshape(())
         surgeon.graph.node.remove(last)
         surgeon.add("Cast", [codes], f"{name}_codes", to=TensorProto.FLOAT)

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from ..cuts import classes, deployed, kept, with_outputs
+from ..cuts import classes, deployed, kept, reading_on_the_board, with_outputs
 from ..patient import Patient
 from ..quantizing import run
 from ..signals import WAVE
@@ -15,15 +15,10 @@ from ..surgery import Inapplicable, Surgeon, require
 # --- what a board hands out ------------------------------------------------------------------------------------------
 
 
-def on_the_board(patient: Patient, outputs: list[NDArray]) -> Patient:
-    """With outputs that were recorded on a device."""
-    return with_outputs(patient, "device_outputs", outputs)
-
-
 def board_stops_a_turn_early(patient: Patient) -> Patient:
     """The loop on the board ends one turn before it should; the model on the desk is sound."""
     short = patient.with_(model=without_turn(patient).model)
-    return on_the_board(patient, run(patient.network, short.quantized(), patient.validation))
+    return with_outputs(patient, "device_outputs", run(patient.network, short.quantized(), patient.validation))
 
 
 def board_keeps_the_first_dials(patient: Patient) -> Patient:
@@ -32,7 +27,7 @@ def board_keeps_the_first_dials(patient: Patient) -> Patient:
         raise Inapplicable("no dials")
     inputs = patient.validation.copy()
     inputs[:, WAVE:] = inputs[0, WAVE:]
-    return on_the_board(patient, run(patient.network, patient.quantized(), inputs))
+    return reading_on_the_board(patient, inputs)
 
 
 def without_turn(patient: Patient) -> Surgeon:

@@ -1,12 +1,12 @@
 """Mistakes of kinds that are known, put in by other means and at other places than before."""
 
-from dataclasses import replace
-
 import numpy as np
 import onnx
 from numpy.typing import NDArray
 
 from ..cuts import (
+    amplifiable_layers,
+    amplify_on_one_scale,
     channel_peaks,
     covered,
     deployed,
@@ -17,11 +17,14 @@ from ..cuts import (
     joining,
     kept,
     mix_ends,
+    multiply_ends,
     on_coarse_grids,
     on_multiples,
+    output_reader,
     per_channel,
     picked,
     positive_spots,
+    reading_on_the_board,
     recoded,
     set_ranges,
     spots,
@@ -31,7 +34,15 @@ from ..patient import Patient
 from ..quantizing import run
 from ..signals import AMOUNTS
 from ..surgery import Inapplicable, Surgeon, require
-from .data import change_measured, change_numbers, change_pictures, inputs_of, set_stale_ranges
+from .data import (
+    cells_of,
+    change_every_other,
+    change_measured,
+    change_numbers,
+    change_pictures,
+    inputs_of,
+    set_stale_ranges,
+)
 from .runtime import at_work
 from .weights import apart, rewritten
 
@@ -125,13 +136,9 @@ def gauges_woven_together(patient: Patient) -> Patient:
 def gains_in_steps(patient: Patient, amount: float) -> Patient:
     """Each channel of some layers is larger than the one before by the same factor, and one scale has to serve all."""
     surgeon = patient.surgeon()
-    places = set(surgeon.amplifiable())
-    found = [n for n in surgeon.linears() if n.depthwise and n.node.output[0] in places]
+    found = [n for n in amplifiable_layers(surgeon) if n.depthwise]
     chosen = patient.pick(require(found, "no kernels of single channels"), 0.1, 0.4, 0.7)
-    for linear in chosen:
-        steps = np.linspace(-1, 1, surgeon.outputs(linear))
-        surgeon.amplify(linear.node.output[0], np.exp(amount * steps).astype(np.float32))
-    return patient.cut(surgeon, *chosen, recipe=replace(patient.recipe, per_channel=False))
+    return amplify_on_one_scale(patient, surgeon, chosen, lambda _, size: np.exp(amount * np.linspace(-1, 1, size)))
 
 
 def rows_taken_for_columns(patient: Patient, amount: float) -> Patient:
@@ -300,9 +307,7 @@ def part_left_in_float(patient: Patient, share: float) -> Patient:
 
 def board_with_ranges_of_its_own(patient: Patient, factor: float) -> Patient:
     """The board sets ranges at start-up, and they end too early; the model on the desk is sound."""
-    tensors = free(patient)
-    ends = {t: (low * factor, high * factor) for t, (low, high) in extremes(patient, *tensors).items()}
-    board = set_ranges(patient, ends)
+    board = set_ranges(patient, multiply_ends(patient, free(patient), factor))
     return with_outputs(patient, "device_outputs", run(patient.network, board.quantized(), patient.validation))
 
 
@@ -350,9 +355,7 @@ def enlarged_from_thumbnails(patient: Patient, amount: float) -> Patient:
     """Pictures of the calibration set come from thumbnails, by a part that grows with how small these were."""
 
     def through_blocks(pixels: NDArray) -> NDArray:
-        count, channels, height, width = pixels.shape
-        blocks = pixels.reshape(count, channels, height // 4, 4, width // 4, 4).mean((3, 5))
-        large = blocks.repeat(4, 2).repeat(4, 3)
+        large = cells_of(pixels, 4).repeat(4, 2).repeat(4, 3)
         return pixels + min(amount, 1.0) * (large - pixels)
 
     return change_pictures(patient, through_blocks)
@@ -382,13 +385,10 @@ def no_value_written_as_a_number(patient: Patient, amount: float) -> Patient:
 def every_fourth_channel_louder(patient: Patient, amount: float) -> Patient:
     """Every fourth channel of some layers is larger by a factor, and one scale has to serve all weights of a layer."""
     surgeon = patient.surgeon()
-    places = set(surgeon.amplifiable())
-    found = [n for n in surgeon.linears() if n.node.output[0] in places]
-    chosen = patient.pick(require(found, "no channels can be scaled"), 0.1, 0.4, 0.8)
-    for linear in chosen:
-        loud = np.arange(surgeon.outputs(linear)) % 4 == 1
-        surgeon.amplify(linear.node.output[0], np.where(loud, 1 + amount, 1).astype(np.float32))
-    return patient.cut(surgeon, *chosen, recipe=replace(patient.recipe, per_channel=False))
+    chosen = patient.pick(amplifiable_layers(surgeon), 0.1, 0.4, 0.8)
+    return amplify_on_one_scale(
+        patient, surgeon, chosen, lambda _, size: np.where(np.arange(size) % 4 == 1, 1 + amount, 1)
+    )
 
 
 def pruned_on_one_side(patient: Patient, amount: float) -> Patient:
@@ -464,24 +464,19 @@ def scores_for_any_head(patient: Patient, amount: float) -> Patient:
     """What a softmax reads has codes for scores of any size, of which these few need the least part."""
     usual = set(patient.activations())
     found = [n.input[0] for n in patient.surgeon().nodes("Softmax") if n.input[0] in usual]
-    ends = extremes(patient, *require(found, "no scores"))
-    return set_ranges(patient, {t: (low * (1 + amount), high * (1 + amount)) for t, (low, high) in ends.items()})
+    return set_ranges(patient, multiply_ends(patient, require(found, "no scores"), 1 + amount))
 
 
 def answers_for_any_model(patient: Patient, amount: float) -> Patient:
     """The range of the output is that of the template for all models, and this one's answers are much smaller."""
-    output = patient.surgeon().output
-    low, high = extremes(patient, output)[output]
-    return set_ranges(patient, {output: (low * (1 + amount), high * (1 + amount))})
+    return set_ranges(patient, multiply_ends(patient, [patient.surgeon().output], 1 + amount))
 
 
 def output_scale_of_the_last_build(patient: Patient, amount: float) -> Patient:
     """Codes of the output are turned into numbers with the scale that the build before had: it is a little larger."""
 
     def edit(_: Patient, surgeon: Surgeon) -> None:
-        last = surgeon.producer(surgeon.output)
-        if last.op_type != "DequantizeLinear":
-            raise Inapplicable("the output is not quantized")
+        last = output_reader(surgeon)
         scale = surgeon.constant(last.input[1])
         last.input[1] = surgeon.put("scale_of_the_last_build", (scale * (1 + amount)).astype(np.float32))
 
@@ -492,8 +487,7 @@ def board_with_colours_turned(patient: Patient) -> Patient:
     """The camera of the board hands out blue first; the model on the desk is sound."""
     if patient.network.preprocessing is None or patient.validation.shape[1] != 3:
         raise Inapplicable("no colours")
-    turned = np.ascontiguousarray(patient.validation[:, ::-1])
-    return with_outputs(patient, "device_outputs", run(patient.network, patient.quantized(), turned))
+    return reading_on_the_board(patient, patient.validation[:, ::-1])
 
 
 def labels_as_middle_and_size(patient: Patient) -> Patient:
@@ -548,13 +542,7 @@ def in_any_order(patient: Patient) -> Patient:
 
 def seen_in_a_mirror(patient: Patient) -> Patient:
     """Every other picture of the calibration set is turned left to right, as in training."""
-
-    def mirrored(pixels: NDArray) -> NDArray:
-        found = pixels.copy()
-        found[::2] = found[::2, :, :, ::-1]
-        return found
-
-    return change_pictures(patient, mirrored)
+    return change_every_other(patient, lambda pixels: pixels[..., ::-1])
 
 
 def turned_over_and_back(patient: Patient) -> Patient:
@@ -578,8 +566,7 @@ def handed_through(patient: Patient) -> Patient:
 def twice_the_half(patient: Patient) -> Patient:
     """Both operands of a sum have half of their size, and the sum is doubled behind it."""
     surgeon = patient.surgeon()
-    sums = [n for n in surgeon.nodes("Add") if all(surgeon.producer(t) is not None for t in n.input)]
-    node = picked(patient, sums, 0.5)[0]
+    node = picked(patient, joining(surgeon, "Add"), 0.5)[0]
     for i, tensor in enumerate(list(node.input)):
         made = surgeon.wire(tensor, "halved = Mul(x, half)", name=f"{node.name}_{i}", x=tensor, half=np.float32(0.5))
         node.input[i] = made["halved"]

@@ -474,20 +474,6 @@ def scales_along_inputs(patient: Patient) -> Patient:
     return at_layers(patient, chosen).edited(edit)
 
 
-def rescaled(patient: Patient, chosen: list[Linear], change: Callable[[NDArray], NDArray]) -> Patient:
-    """The scales of some weights are read otherwise than their codes were made."""
-
-    def edit(_: Patient, surgeon: Surgeon) -> None:
-        for linear in chosen:
-            scale = surgeon.constant(f"{linear.weight}_scale")
-            if scale is None or scale.size < 2:
-                raise Inapplicable(f"{linear.weight} has no scale for each channel")
-            surgeon.put(f"{linear.weight}_scale", change(scale).astype(np.float32))
-
-    recipe = replace(patient.recipe, per_channel=True, weight="QInt8")
-    return at_layers(patient.with_(recipe=recipe), chosen).edited(edit)
-
-
 # --- codes changed in place ------------------------------------------------------------------------------------------
 
 

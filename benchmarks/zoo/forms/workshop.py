@@ -1,11 +1,11 @@
 """Known mistakes as other workshops make them, and what is sound there."""
 
-from dataclasses import replace
-
 import numpy as np
 from numpy.typing import NDArray
 
 from ..cuts import (
+    amplifiable_layers,
+    amplify_on_one_scale,
     channel_peaks,
     covered,
     extremes,
@@ -15,15 +15,16 @@ from ..cuts import (
     mix_and_back,
     mix_ends,
     on_multiples,
+    output_reader,
+    reading_on_the_board,
     recoded,
     set_ranges,
     spots,
-    with_outputs,
 )
 from ..patient import Patient
 from ..quantizing import run
 from ..surgery import Inapplicable, Linear, Surgeon, require
-from .data import change_pictures, inputs_of, set_stale_ranges
+from .data import change_every_other, change_pictures, inputs_of, set_stale_ranges
 
 # --- calibration sets ------------------------------------------------------------------------------------------------
 
@@ -82,13 +83,14 @@ def fixes_far_away(patient: Patient, amount: float) -> Patient:
 
 def one_loud_channel_each(patient: Patient, amount: float) -> Patient:
     """One channel of most layers is far larger than the others, and one scale has to serve all weights of a layer."""
-    surgeon, places = patient.surgeon(), set(patient.surgeon().amplifiable())
-    found = require([n for n in surgeon.linears() if n.node.output[0] in places], "no channels can be scaled")
-    for i, linear in enumerate(found):
-        gain = np.ones(surgeon.outputs(linear), np.float32)
-        gain[int(patient.random(f"loud{i}").integers(len(gain)))] += amount
-        surgeon.amplify(linear.node.output[0], gain)
-    return patient.cut(surgeon, *found, recipe=replace(patient.recipe, per_channel=False))
+    surgeon = patient.surgeon()
+
+    def gain(i: int, size: int) -> NDArray:
+        found = np.ones(size, np.float32)
+        found[int(patient.random(f"loud{i}").integers(size))] += amount
+        return found
+
+    return amplify_on_one_scale(patient, surgeon, amplifiable_layers(surgeon), gain)
 
 
 def levels_cut_off(patient: Patient, amount: float) -> Patient:
@@ -204,9 +206,7 @@ def zero_of_the_output_moved(patient: Patient, amount: float) -> Patient:
     """Codes of the output are turned into numbers with a zero point that is some codes off."""
 
     def edit(_: Patient, surgeon: Surgeon) -> None:
-        last = surgeon.producer(surgeon.output)
-        if last.op_type != "DequantizeLinear" or len(last.input) < 3:
-            raise Inapplicable("the output is not quantized")
+        last = output_reader(surgeon)
         zero = surgeon.constant(last.input[2])
         limits = np.iinfo(zero.dtype)
         moved = np.clip(zero.astype(np.int64) + max(1, round(amount)), limits.min, limits.max)
@@ -228,8 +228,7 @@ def board_with_rows_from_below(patient: Patient) -> Patient:
     """The camera of the board hands out the lowest row first; the model on the desk is sound."""
     if patient.network.preprocessing is None:
         raise Inapplicable("no pictures")
-    turned = np.ascontiguousarray(patient.validation[:, :, ::-1])
-    return with_outputs(patient, "device_outputs", run(patient.network, patient.quantized(), turned))
+    return reading_on_the_board(patient, patient.validation[:, :, ::-1])
 
 
 # --- what is sound ---------------------------------------------------------------------------------------------------
@@ -238,13 +237,7 @@ def board_with_rows_from_below(patient: Patient) -> Patient:
 def turned_by_a_quarter(patient: Patient) -> Patient:
     """Every other slide of the calibration set lay the other way under the microscope."""
     inputs_of(patient, "slides")
-
-    def turned(pixels: NDArray) -> NDArray:
-        found = pixels.copy()
-        found[::2] = np.rot90(found[::2], axes=(2, 3))
-        return found
-
-    return change_pictures(patient, turned)
+    return change_every_other(patient, lambda pixels: np.rot90(pixels, axes=(2, 3)))
 
 
 def one_axis_more(patient: Patient) -> Patient:
