@@ -48,6 +48,21 @@ class ModelError(QuantmedicError):
     """A model file cannot be read, or the two models do not belong together."""
 
 
+class RefusedModelError(ModelError):
+    """A runtime does not load a model.
+
+    Args:
+        path: Its file.
+        words: What the runtime says, in one line.
+        help: The next step for the user.
+        runtime: Its name.
+    """
+
+    def __init__(self, path: Path, words: str, *, runtime: str, help: str) -> None:
+        super().__init__(f"{runtime} cannot load the model", where=f"{path}: {words}", help=help)
+        self.path, self.words = path, words
+
+
 class DataError(QuantmedicError):
     """A data set, its labels or its preprocessing do not fit the model."""
 

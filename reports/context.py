@@ -214,10 +214,11 @@ def failure_box(diagnosis: Diagnosis) -> FailureBox | None:
     failure = diagnosis.model.failure
     logs = ", ".join(visible(str(log), NAME_LIMIT) for log in diagnosis.run.get("logs", ()))
     lines = tuple(visible(line.strip(), LINE_LIMIT) for line in failure.lines or ())
-    said = f", in words of {visible(failure.toolchain)}" if failure.toolchain else ""
+    said = f", in words of {visible(failure.toolchain)}" if failure.toolchain and not failure.refused else ""
+    source = "the runtime" if failure.refused else f"the log {logs}"
     known = any(cause.is_serious for cause in diagnosis.causes)
     return FailureBox(
-        summary=f"the log {logs} reports{said}:" if lines else f"no line of the log {logs} reports an error.",
+        summary=f"{source} reports{said}:" if lines else f"no line of the log {logs} reports an error.",
         lines=lines,
         unknown=UNKNOWN_FAILURE if lines and not known else "",
     )

@@ -23,7 +23,7 @@ from quantmedic.collectors.measure.models import Runner
 from quantmedic.collectors.measure.outputs import output_difference
 from quantmedic.collectors.native.runs import run_native
 from quantmedic.collectors.pair.feed import feed_error
-from quantmedic.engine.errors import ModelError
+from quantmedic.engine.errors import ModelError, RefusedModelError
 
 Array = NDArray[np.generic]
 Float32 = NDArray[np.float32]
@@ -127,9 +127,10 @@ class Session:
                 f"{self._model.path}: LiteRT loads it",
             )
         except (ValueError, RuntimeError) as error:
-            raise ModelError(
-                "the LiteRT interpreter cannot load the model",
-                where=f"{self._model.path}: {error_line(error)}",
+            raise RefusedModelError(
+                self._model.path,
+                error_line(error),
+                runtime="the LiteRT interpreter",
                 help="does it run by itself? quantmedic show --environment tells the version of ai-edge-litert",
             ) from error
 

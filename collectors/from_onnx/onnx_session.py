@@ -22,7 +22,7 @@ from quantmedic.collectors.measure.outputs import output_difference, same_output
 from quantmedic.collectors.native.runs import run_native
 from quantmedic.collectors.pair.feed import feed_error
 from quantmedic.collectors.pair.graph import Tap
-from quantmedic.engine.errors import ModelError
+from quantmedic.engine.errors import ModelError, RefusedModelError
 from quantmedic.engine.output_files import scratch_folder
 
 Array = NDArray[np.generic]
@@ -93,9 +93,10 @@ def make_session(
         except Exception as error:
             failure = error
     assert failure is not None
-    raise ModelError(
-        "onnxruntime cannot load the model",
-        where=f"{path}: {error_line(failure)}",
+    raise RefusedModelError(
+        path,
+        error_line(failure),
+        runtime="onnxruntime",
         help=older_than_its_quantizers(model)
         or "does it run by itself? quantmedic show --environment tells the version of onnxruntime"
         + (f"; is there room for a copy of it in {optimized.parent.parent} (TMPDIR)?" if optimized else ""),

@@ -47,6 +47,7 @@ _HARMLESS = re.compile(r"\b\w{0,40}Warning: |\bWARN(ING)?\b|\bDEBUG\b|^[WI]\d{4}
 #: What runners of jobs put in front of each line.
 _STAMP = re.compile(rb"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[.\d]{0,12}Z ", re.MULTILINE)
 #: A lone name such as ``KeyError: 'x'`` or ``onnxruntime….InvalidGraph: …`` behind a traceback.
+_RAISED = re.compile(r"^[\w.]{0,200}(Error|Exception)(:|$)")
 _EXCEPTION = re.compile(r"^[A-Za-z_][\w.]{0,200}(:|$)")
 _COLOUR = re.compile(rb"\x1b\[[0-9;]{0,20}[A-Za-z]")
 
@@ -105,6 +106,11 @@ def read_log_facts(
     return _search_apart(paths, patterns, own) if own else _facts_in(contents, patterns)
 
 
+def facts_of_words(words: str, patterns: Sequence[LogPattern]) -> LogFacts:
+    """What a runtime said in one line, as if it stood in a log."""
+    return _facts_in([words.encode()], patterns)
+
+
 def _search_apart(paths: Sequence[str | Path], patterns: Sequence[LogPattern], own: Sequence[LogPattern]) -> LogFacts:
     """What `_facts_in` finds, in a process that is killed where it takes too long."""
     places = [str(Path(path).expanduser().absolute()) for path in paths]
@@ -146,6 +152,7 @@ def _facts_in(contents: Iterable[bytes], patterns: Sequence[LogPattern], own: Se
         reading.begin([*(pattern for pattern in compiled if pattern.anywhere.search(text)), *others])
         for line in content.splitlines():
             reading.take_line(line[:MAX_LINE].decode("utf-8", errors="replace"))
+        reading.end()
     return LogFacts(
         search=SearchFacts.model_validate(reading.search),
         failure=FailureFacts.model_validate(reading.failed),
@@ -179,6 +186,7 @@ class _Reading:
         chained: The next traceback belongs to the error before it.
         number: Lines read.
         failed_at: Line of a failure outside of any traceback.
+        last: The last line of the file that is not empty.
     """
 
     patterns: Sequence[_Compiled] = ()
@@ -194,10 +202,11 @@ class _Reading:
     read_any: bool = False
     number: int = 0
     failed_at: int | None = None
+    last: str = ""
 
     def begin(self, patterns: Sequence[_Compiled]) -> None:
         """Another file."""
-        self.patterns = patterns
+        self.patterns, self.last = patterns, ""
         self.read_any = True
         self.in_traceback = self.chained = False
         self.failed_at = None
@@ -206,6 +215,7 @@ class _Reading:
     def take_line(self, line: str) -> None:
         """Take in the next line of the file."""
         self.number += 1
+        self.last = line if line.strip() else self.last
         if start := _TRACEBACK.search(line):
             self.in_traceback = True
             self.margin = start.start()
@@ -224,6 +234,11 @@ class _Reading:
         self._match(line, may_fail=not is_frame, unknown_error=ends and bool(_EXCEPTION.match(line)))
         if ends:
             self.in_traceback = self.chained = False
+
+    def end(self) -> None:
+        """The file is read: where an error is the last that it says, the run ended with it, also without a traceback."""
+        if not self.failure and _RAISED.match(self.last):
+            self._note_failure(LogPattern(pattern=""), {}, _excerpt(self.last, 0))
 
     def _bare(self, line: str) -> str:
         """A line of a traceback without what stands before each line; often only the first one has it."""

@@ -26,6 +26,7 @@ class FailureFacts(Facts):
 
     toolchain: Words[str | None] = fact("toolchain whose words were recognized")
     failed: bool | None = fact("the log ends without a model: one of its lines reports an error")
+    refused: bool | None = fact("a quantized model was written, and its runtime does not load it")
     kind: Words[str | None] = fact("name of the failure in rules/logs.yaml; None where its words are not known")
     subject: Prose[str | None] = fact("operator, tensor or file that the line names")
     line: Prose[str | None] = fact("the line of the log that says so")

@@ -271,7 +271,8 @@ def remedy_outcomes(
         facts: The measured facts.
     """
     weighted = {k for k, layer in enumerate(facts.layers) if layer.weight.quantizer.bits is not None}
-    quantizers = sum(t.quantizer.bits is not None for t in facts.tensors) + len(weighted)
+    activations = sum(t.quantizer.bits is not None for t in facts.tensors)
+    quantizers = activations + len(weighted)
     every, lead = simulated.chosen_repairs(suspects), simulated.lead(suspects, facts)
     # Noise of operators that compute something else stays, whatever is quantized otherwise.
     stays = min(facts.model.departures_share or 0.0, 1.0)
@@ -281,7 +282,9 @@ def remedy_outcomes(
 
     def outcome_of(repair: Repair) -> RemedyOutcome:
         known = simulated.predict(repair.key)
-        altered = len(repair.change.grids) + len(repair.change.weights)
+        # Finer steps for all activations show nothing of single places, whatever the weights are.
+        is_everywhere = len(repair.change.grids) >= activations > 1
+        altered = quantizers if is_everywhere else len(repair.change.grids) + len(repair.change.weights)
         in_float = {k for k, form in repair.change.weights.items() if form == "float"}
         return RemedyOutcome(
             known.beside(stays) if known is not None else None,

@@ -12,6 +12,7 @@ import numpy as np
 from quantmedic.api.arguments import CollectArguments
 from quantmedic.api.cases import case_path, save_case, with_notice
 from quantmedic.api.imports import read_toolchain
+from quantmedic.api.failed import collect_refusal
 from quantmedic.api.keywords import group_arguments
 from quantmedic.api.language_models import collect_language_pair, is_language_pair, refuse_texts
 from quantmedic.api.notebooks import Watching, watching
@@ -40,7 +41,7 @@ from quantmedic.collectors.measure.measurement import Measurement
 from quantmedic.collectors.measure.recordings import Recording, record_outputs
 from quantmedic.engine.case.facts import ROLES
 from quantmedic.engine.case.records import Case
-from quantmedic.engine.errors import DataError, QuantmedicError
+from quantmedic.engine.errors import DataError, QuantmedicError, RefusedModelError
 from quantmedic.engine.formulas.stored_bins import main_role
 from quantmedic.engine.garbage import with_rare_garbage_collection
 from quantmedic.engine.input_files import missing_model
@@ -132,8 +133,17 @@ def collect_pair(
     write_fixed = options.write_fixed
     if write_fixed is not None:
         require_writable_repair(Path(write_fixed), (float_model, quantized_model))
-    proof = prove_pair(float_model, quantized_model, options, rules=rules, progress=progress, announce=announce)
+    try:
+        proof = prove_pair(float_model, quantized_model, options, rules=rules, progress=progress, announce=announce)
+    except RefusedModelError as error:
+        if write_fixed is not None or not _is_file(quantized_model, error.path):
+            raise
+        return collect_refusal(float_model, error, options, rules or load_rulebase(), progress)
     return _write_repair(proof, write_fixed)
+
+
+def _is_file(model: ModelSource, path: Path) -> bool:
+    return isinstance(model, str | Path) and Path(model).expanduser().resolve() == path.resolve()
 
 
 def _refuse_missing_file(*models: ModelSource) -> None:

@@ -1,7 +1,7 @@
 """A quantization that gave no model: why, from the toolchain's log and the float model."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from quantmedic.collectors.data.progress import Progress
 from quantmedic.collectors.front_ends import front_end_of
 from quantmedic.collectors.measure.float_model import FloatModel
 from quantmedic.collectors.statistics.spatial import IMAGE_CHANNELS
-from quantmedic.collectors.toolchain_files.toolchain_log import read_log_facts
+from quantmedic.collectors.toolchain_files.toolchain_log import facts_of_words, read_log_facts
 from quantmedic.engine.case.facts import (
     FLOAT_ALONE,
     FailureFacts,
@@ -29,7 +29,7 @@ from quantmedic.engine.case.facts import (
     SettingsFacts,
 )
 from quantmedic.engine.case.records import Case, CaseRecord
-from quantmedic.engine.errors import DataError, QuantmedicError
+from quantmedic.engine.errors import DataError, QuantmedicError, RefusedModelError
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.engine.version import VERSION
 
@@ -104,16 +104,31 @@ def collect_failure(float_model: ModelSource, options: CollectOptions, rules: Ru
     facts = {"framework": FLOAT_ALONE, "failure": failure, "search": search, "settings": settings}
     if not failure.failed:
         notices.append(NO_FAILURE)
+    return _case_of(model, facts, [*notices, *data_notices], {"logs": [Path(log).name for log in logs]})
+
+
+def collect_refusal(
+    float_model: ModelSource, error: RefusedModelError, options: CollectOptions, rules: RuleBase, progress: Progress
+) -> Case:
+    """What is known where a quantized model was written that its runtime does not load: what that says of it."""
+    logged, model = facts_of_words(error.words, known_and_own_patterns(rules)[0]), _open_float(float_model)
+    known = {"line": error.words, **_known_values(logged.failure), "failed": True, "refused": True}
+    failure, notices = _with_data(FailureFacts.model_validate(known), model, options, progress)
+    facts = {"framework": FLOAT_ALONE, "failure": failure}
+    return _case_of(model, facts, [*model.notices, *notices], {"quantized_model": error.path.name})
+
+
+def _case_of(model: FloatModel, facts: Mapping[str, object], notices: Iterable[str], run: Mapping[str, object]) -> Case:
     record = CaseRecord.of_files(
         quantmedic_version=VERSION,
         model=model.facts.model_copy(update=facts),
         operators=(),
-        notices=tuple(dict.fromkeys((*notices, *data_notices))),
+        notices=tuple(dict.fromkeys(notices)),
         run={
             "mode": FAILED,
             "float_model": model.facts.name,
             "float_sha256": sha256_of(model.files) if model.files else None,
-            "logs": [Path(log).name for log in logs],
+            **run,
         },
     )
     return Case(record, {})
@@ -174,5 +189,5 @@ def _without_folder(text: str, given: DataSource) -> str:
     return text if above == Path(".") else text.replace(f"{above}{os.sep}", "")
 
 
-def _known_values(facts: SettingsFacts | SearchFacts) -> dict[str, object]:
+def _known_values(facts: SettingsFacts | SearchFacts | FailureFacts) -> dict[str, object]:
     return facts.model_dump(exclude_none=True)

@@ -52,6 +52,9 @@ FAILED_VERDICTS = {
     "not-comparable": "There is no quantized model, and the log shows no failure.",
 }
 FAILED_ALONE = "There is no quantized model, so nothing was measured: only the log and the float model were judged."
+#: The same where its runtime refuses it.
+REFUSED_MODEL = "The quantized model does not load."
+REFUSED_ALONE = "Nothing was measured: only what the runtime says and the float model were judged."
 STRENGTHS = {
     "proven": "The {word} is proven: its whole 95 % interval lies above zero.",
     "unproven": "No {word} is proven: zero lies inside the 95 % interval, so chance may explain what was measured.",
@@ -91,7 +94,7 @@ def verdict_text(diagnosis: Diagnosis) -> str:
 def _finding_text(diagnosis: Diagnosis) -> str:
     model = diagnosis.model
     if float_alone(diagnosis):
-        return FAILED_VERDICTS[diagnosis.verdict]
+        return REFUSED_MODEL if model.failure.refused else FAILED_VERDICTS[diagnosis.verdict]
     if model.is_twice_the_same:
         return SAME_MODEL
     if model.float_is_quantized and diagnosis.verdict == "not-comparable":
@@ -138,7 +141,8 @@ def _verdicts(diagnosis: Diagnosis) -> Mapping[str, str]:
 def judged_alone(diagnosis: Diagnosis) -> str:
     """What a verdict without data rests on, in a few words to stand beside it; empty where models were run."""
     if float_alone(diagnosis):
-        return "only the log and the float model were judged"
+        judged = "what the runtime says" if diagnosis.model.failure.refused else "the log"
+        return f"only {judged} and the float model were judged"
     if weights_only(diagnosis):
         grids = diagnosis.model.checkpoint.running_grids
         return f"only weights were judged, not {grids}" if grids else "only weights were judged"
@@ -150,7 +154,7 @@ def judged_alone(diagnosis: Diagnosis) -> str:
 def strength_text(diagnosis: Diagnosis) -> str:
     """How sure the drop is, as a sentence."""
     if float_alone(diagnosis):
-        return FAILED_ALONE
+        return REFUSED_ALONE if diagnosis.model.failure.refused else FAILED_ALONE
     if weights_only(diagnosis):
         grids = diagnosis.model.checkpoint.running_grids
         return f"{WEIGHTS_ONLY} {RUNNING_GRIDS.format(grids=grids)}" if grids else WEIGHTS_ONLY

@@ -362,3 +362,46 @@ def test_what_the_function_refuses(tmp_path: Path, log: Path) -> None:
         quantmedic.diagnose("float.onnx", toolchain_logs=[tmp_path / "none.log"])
     with pytest.raises(ModelError, match="folder"):
         quantmedic.diagnose(tmp_path, toolchain_logs=[log])
+
+
+def packed_wrongly() -> onnx.ModelProto:
+    """A product of packed weights whose zero points stand one to a byte, where two to a byte are read."""
+    constants = [
+        numpy_helper.from_array(np.zeros((4, 2, 16), np.uint8), "codes"),
+        numpy_helper.from_array(np.ones(8, np.float32), "steps"),
+        numpy_helper.from_array(np.full((8, 1), 8, np.uint8), "zeros"),
+    ]
+    inputs, sizes = ["x", "codes", "steps", "zeros"], {"K": 64, "N": 4, "bits": 4, "block_size": 32}
+    node = helper.make_node("MatMulNBits", inputs, ["out"], "fc", domain="com.microsoft", **sizes)
+    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["n", s]) for n, s in (("x", 64), ("out", 4))]
+    graph = helper.make_graph([node], "packed", ends[:1], ends[1:], constants)
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10)
+
+
+def test_a_file_that_its_runtime_refuses_is_diagnosed(tmp_path: Path) -> None:
+    """What the runtime says is the evidence: nothing ran, and no policy accepts it."""
+    weight = numpy_helper.from_array(random(0, 64, 4), "w")
+    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["n", s]) for n, s in (("x", 64), ("out", 4))]
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["out"], "fc")], "f", ends[:1], ends[1:], [weight]
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), tmp_path / "f.onnx")
+    onnx.save(packed_wrongly(), tmp_path / "int4.onnx")
+    np.savez(tmp_path / "data.npz", x=random(1, 16, 64))
+    arguments = [*(str(tmp_path / name) for name in ("f.onnx", "int4.onnx")), "-r", str(tmp_path / "data.npz")]
+    asked = CliRunner().invoke(cli, ["diagnose", *arguments, "-o", str(tmp_path / "report")])
+    assert asked.exit_code == 0, asked.output
+    report = json.loads((tmp_path / "report" / "report.json").read_text(encoding="utf-8"))
+    assert (report["verdict"], [each["cause"] for each in report["causes"]]) == ("failed", ["setting-not-accepted"])
+    assert report["model"]["failure"]["refused"] and "zero_points" in report["model"]["failure"]["line"]
+    assert CliRunner().invoke(cli, ["check", *arguments, "-o", str(tmp_path / "gate")]).exit_code == 1
+
+
+def test_one_line_of_a_runtime_is_a_log(tmp_path: Path) -> None:
+    """The last line names the error, and no traceback stands before it."""
+    said = "activations.cc:560 output->params.scale not near 1.f / 256 (0.003900 != 0.003906)Node number 8 (SOFTMAX)"
+    (tmp_path / "load.log").write_text(f"RuntimeError: {said} failed to prepare.\n")
+    onnx.save(conv_net(), tmp_path / "float.onnx")
+    diagnosis = quantmedic.diagnose(tmp_path / "float.onnx", None, toolchain_logs=[tmp_path / "load.log"])
+    assert [each.cause for each in diagnosis.causes] == ["fixed-range-output"]

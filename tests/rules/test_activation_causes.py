@@ -173,6 +173,17 @@ def mask_constant(*, faulty: bool) -> Fault:
     return Fault(finish(net, attention(net, tokens(net), mask)), random(5, SAMPLES, 16, 32))
 
 
+def padded_pooling(*, faulty: bool) -> Fault:
+    """A maximum over three tokens, whose Pad fills in the lowest float, against 0, which does behind a Relu."""
+    net = Net()
+    h = net.add("Relu", dense(net, tokens(net), random(30, 32, 32, scale=0.18), "h"), out="relu")
+    fill = np.array(np.finfo(np.float32).min if faulty else 0, np.float32)
+    h = net.add("Pad", h, net.const("pads", np.array([0, 0, 0, 0, 2, 0])), net.const("fill", fill), out="padded")
+    h = net.add("Transpose", h, out="turned", perm=[0, 2, 1])
+    h = net.add("MaxPool", h, out="pooled", kernel_shape=[3], strides=[1])
+    return Fault(finish(net, net.add("Transpose", h, out="back", perm=[0, 2, 1])), random(5, SAMPLES, 16, 32))
+
+
 def power_of_two(*, faulty: bool) -> Fault:
     """Values with a long tail that ends a little over a power of two."""
     net = Net()
@@ -300,6 +311,7 @@ FAULTS: list[tuple[str, Callable[..., Fault]]] = [
     ("fixed-range-output", coarse_softmax),
     ("fixed-range-output", clipped_softmax),
     ("mask-constant", mask_constant),
+    ("mask-constant", padded_pooling),
     ("power-of-two-waste", power_of_two),
     ("non-stationary-range", loud_samples),
     ("relu6-lost", relu6),
