@@ -246,14 +246,6 @@ def _compare_parts(x: Array, y: Array, joint: Joint) -> Comparison:
     return Comparison(np.concatenate(tables), _votes(x, y, classes=False))
 
 
-def with_metric(comparison: Comparison, values: Floats) -> Comparison:
-    """The comparison with the task metric of ``y`` on the same samples."""
-    votes = comparison.votes.copy()
-    finite = np.isfinite(values)
-    votes[VOTES.index("measured")] += int(finite.sum())
-    return Comparison(comparison.table, votes, comparison.metric + float(values[finite].sum()))
-
-
 def _columns(x: Array, axis: int | None) -> Floats:
     """``[columns, values]`` in float64."""
     moved = x.reshape(1, -1) if axis is None else np.moveaxis(x, axis, 0).reshape(x.shape[axis], -1)

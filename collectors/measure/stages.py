@@ -11,7 +11,7 @@ from quantmedic.collectors.data.model_inputs import InputSpec
 from quantmedic.collectors.data.progress import Progress
 from quantmedic.collectors.measure.models import Array, Models, Network
 from quantmedic.collectors.measure.options import Options
-from quantmedic.collectors.measure.outputs import Outputs, with_metric
+from quantmedic.collectors.measure.outputs import Outputs
 from quantmedic.collectors.metrics.metric import Metric
 from quantmedic.collectors.pair.feed import input_specs
 from quantmedic.engine.case.output_comparison import Comparison
@@ -114,7 +114,7 @@ def compare_stages(
             key = f"stage.{k}.0"
             if metric is not None and metric.kind.is_mean and batch.labels is not None and key in new:
                 labelled = dict(zip(names, own, strict=False))
-                new[key] = with_metric(new[key], metric.tally(labelled, batch.labels).values[:, 0])
+                new[key] = new[key].with_metric(metric.tally(labelled, batch.labels).values[:, 0])
         for k, (before, after) in enumerate(pairwise(seen), 1):
             if k > 1:
                 new |= outputs.of_stage(f"step.{k}", before, after)

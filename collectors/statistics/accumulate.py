@@ -179,6 +179,19 @@ class SetAccumulator:
         for key, comparison in found.items():
             known[key] = known[key].merge(comparison) if key in known else comparison
 
+    def given(self, kind: str, outputs: Sequence[Array | None], names: Sequence[str]) -> None:
+        """The task metric of outputs that were computed elsewhere, with the first of their comparisons.
+
+        Nothing where the metric is no mean over samples, or an output was not given.
+        """
+        if self._metric is None or not self._metric.kind.is_mean or self._labels is None:
+            return
+        known = {name: array for name, array in zip(names, outputs, strict=False) if array is not None}
+        if len(known) < len(names):
+            return
+        key, found = f"{kind}.0", self._metric.tally(known, self._labels)
+        self._statistics.comparisons[key] = self._statistics.comparisons[key].with_metric(found.values[:, 0])
+
     def knows(self, key: str) -> bool:
         """Whether a pair of outputs was compared already."""
         return key in self._statistics.comparisons

@@ -236,7 +236,7 @@ class _Reading:
             self.in_traceback = self.chained = False
 
     def end(self) -> None:
-        """The file is read: where an error is the last that it says, the run ended with it, also without a traceback."""
+        """The file is read: an error that is the last thing it says ended the run, also without a traceback."""
         if not self.failure and _RAISED.match(self.last):
             self._note_failure(LogPattern(pattern=""), {}, _excerpt(self.last, 0))
 

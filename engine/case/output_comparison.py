@@ -68,6 +68,18 @@ class Comparison:
         table = merge_rows(self.table, other.table)
         return Comparison(table, self.votes + other.votes, self.metric + other.metric)
 
+    def with_metric(self, values: Floats) -> "Comparison":
+        """The same with the task metric of ``y`` on these samples, one number for each; NaN where it has none."""
+        votes, finite = self.votes.copy(), np.isfinite(values)
+        votes[VOTES.index("measured")] += int(finite.sum())
+        return Comparison(self.table, votes, self.metric + float(values[finite].sum()))
+
+    @property
+    def mean_metric(self) -> float | None:
+        """Mean of the task metric of ``y``; None where it was not measured."""
+        measured = self.vote("measured")
+        return self.metric / measured if measured else None
+
     @property
     def whole(self) -> Floats:
         """The table's row for all columns of the output together."""

@@ -173,6 +173,12 @@ class DeviceFacts(ComparisonFacts):
         "mean d² of device and quantized model / mean d² of quantized and float model, for the output where it is most",
         "ratio",
     )
+    metric: float | None = fact("task metric of the device's outputs, where it is a mean over samples", "metric")
+    metric_loss: float | None = fact(
+        "what the device loses of it against the quantized model here; of a metric that is no share over the float "
+        "model's value; positive is worse",
+        "share",
+    )
     runtime: Words[str | None] = fact(
         "what computed recorded outputs (quantmedic collect --outputs-only): the library, with its version"
     )

@@ -9,7 +9,8 @@ from quantmedic.engine.case.output_comparison import Comparison, comparison_fact
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.case.statistics import SetStatistics
 from quantmedic.engine.formulas.device_tensors import departing_facts
-from quantmedic.engine.metrics.kinds import kind_of
+from quantmedic.engine.formulas.task_metric import metric_tallies
+from quantmedic.engine.metrics.kinds import is_share, kind_of
 
 
 def outside_facts(case: Case, layers: Sequence[LayerFacts]) -> dict[str, object]:
@@ -23,7 +24,8 @@ def outside_facts(case: Case, layers: Sequence[LayerFacts]) -> dict[str, object]
             facts["reference"] = comparison_facts(reference)
         if device := _comparisons_of(statistics, "device"):
             here = _comparisons_of(statistics, "output")
-            facts["device"] = _device_facts(device, here).model_copy(update=departing | _recording_facts(case, here))
+            more = departing | _recording_facts(case, here) | _device_metric(case, statistics, device[0])
+            facts["device"] = _device_facts(device, here).model_copy(update=more)
         if _comparisons_of(statistics, "stage.0"):
             facts |= _stages(case, statistics)
     return facts
@@ -79,11 +81,19 @@ def _stages(case: Case, statistics: SetStatistics) -> dict[str, object]:
 
 def _stage_metric(case: Case, found: Sequence[Comparison]) -> float | None:
     """The task metric stands with the first output."""
-    measured = found[0].vote("measured") if found else 0
-    if not measured:
-        return None
-    mean = found[0].metric / measured
-    return kind_of(case.record.metric).mean_of(mean)
+    mean = found[0].mean_metric if found else None
+    return None if mean is None else kind_of(case.record.metric).mean_of(mean)
+
+
+def _device_metric(case: Case, statistics: SetStatistics, device: Comparison) -> dict[str, object]:
+    """The task metric of the device, and what that loses against the quantized model."""
+    found = _stage_metric(case, [device])
+    if found is None:
+        return {}
+    name, higher = case.record.metric, case.record.metric_higher_is_better
+    floats, quantized = (kind_of(name).value(tally) for tally in metric_tallies(statistics))
+    loss = quantized - found if higher is not False else found - quantized
+    return {"metric": found, "metric_loss": loss if is_share(name) else loss / abs(floats) if floats else None}
 
 
 def _float_stage(case: Case, stages: Sequence[StageFacts]) -> dict[str, object]:

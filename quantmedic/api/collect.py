@@ -11,8 +11,8 @@ import numpy as np
 
 from quantmedic.api.arguments import CollectArguments
 from quantmedic.api.cases import case_path, save_case, with_notice
-from quantmedic.api.imports import read_toolchain
 from quantmedic.api.failed import collect_refusal
+from quantmedic.api.imports import read_toolchain
 from quantmedic.api.keywords import group_arguments
 from quantmedic.api.language_models import collect_language_pair, is_language_pair, refuse_texts
 from quantmedic.api.notebooks import Watching, watching

@@ -7,7 +7,7 @@ from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.metrics.labels import FAULT_WORDS
 from quantmedic.reports.sections.harm import UNUSED, gains_much, undecided_text, withstood_size, withstood_text
 from quantmedic.reports.sections.run_kind import device_alone, files_only, float_alone, weights_only, without_data
-from quantmedic.reports.text import capital, decibels, loss_word, metric_label, name, visible
+from quantmedic.reports.text import capital, decibels, loss_word, metric_label, metric_value, name, visible
 
 VERDICTS = {
     "healthy": "No cause of medium or high severity was found.",
@@ -111,7 +111,14 @@ def _finding_text(diagnosis: Diagnosis) -> str:
         return f"Quantization costs accuracy{why}."
     if model.harmed or grave is None:
         return f"Quantization harms the outputs{why}{_place_of_harm(diagnosis)}."
-    return DEVICE_ALONE if device_alone(diagnosis) else f"A cause of {grave} severity was found."
+    return _device_text(diagnosis) if device_alone(diagnosis) else f"A cause of {grave} severity was found."
+
+
+def _device_text(diagnosis: Diagnosis) -> str:
+    """What the device does, and what of the task metric is left there."""
+    value, label = diagnosis.model.device.metric, metric_label(diagnosis.metrics.name)
+    there = f" On the device {label} is {metric_value(value, diagnosis.metrics.name)}." if value is not None else ""
+    return f"{DEVICE_ALONE}{there}"
 
 
 def worst_part(outputs: Sequence[OutputFacts]) -> OutputFacts | None:
@@ -178,5 +185,7 @@ def strength_text(diagnosis: Diagnosis) -> str:
     if diagnosis.verdict == "not-comparable" and statement != "not-measured":
         return ""
     if diagnosis.verdict == "degraded" and statement == "unproven":
+        if diagnosis.model.device.metric is not None:
+            return ""
         return UNDECIDED.format(metric=metric_label(diagnosis.metrics.name), word=word)
     return f"{STRENGTHS[statement].format(word=word)} {withstood_size(diagnosis)}".rstrip()

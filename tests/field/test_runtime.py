@@ -157,6 +157,8 @@ def test_encoding_that_the_device_made_up(tmp_path: Path) -> None:
     lost, diagnosis = on_device(tmp_path, **guessed)
     assert lost > 0.05
     assert first(diagnosis) == "simulator-differs-from-device"
+    assert "R015" in diagnosis.causes[0].rules and diagnosis.causes[0].severity == "high"
+    assert diagnosis.model.device.metric_loss == pytest.approx(lost, abs=1e-6)
 
 
 @pytest.mark.nightly
