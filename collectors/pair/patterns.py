@@ -17,7 +17,7 @@ _UNARY = SATURATING | {"Relu", "Softplus"}
 #: Operators that only move values.
 _MOVES = LAYOUTS | {"Cast", "Slice"}
 #: Operators that put constants among the values of a tensor, and their first input that may be such.
-_FILLING = {"Pad": 2, "ScatterND": 2, "ScatterElements": 2, "Where": 1, "Add": 0, "Concat": 0, "Max": 0, "Min": 0}
+_FILLING = {"Pad": 2, "ScatterND": 2, "ScatterElements": 2, "Where": 1, "Concat": 0, "Max": 0, "Min": 0}
 #: Operators that square their input.
 _SQUARES = frozenset({"ReduceSumSquare", "ReduceL2"})
 #: Operators between a product and the tensor that its two factors are functions of, at most.

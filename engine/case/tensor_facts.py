@@ -350,7 +350,7 @@ class TensorFacts(Facts):
     )
     fill: float | None = fact(
         "constant at which its values or its range end: one that the float model puts among them (Pad, Where, Concat, "
-        "Add, …), and of a softmax's input the smallest value where that is a mask"
+        "Max, …), and of a softmax's input the smallest value where that is a mask"
     )
     unmasked_end: float | None = fact(
         "constant that may stand for fill: the end of the values beside it; before a softmax their width and 16 further"

@@ -84,11 +84,6 @@ class Suspect:
         """Only rules about data sets or the whole model found the cause."""
         return all(f.rule.scope in GLOBAL_SCOPES for f in self.findings)
 
-    @property
-    def is_one_place(self) -> bool:
-        """All findings are about one layer, or about values that one layer makes."""
-        return len({f.layer for f in self.findings}) == 1 and self.findings[0].layer is not None
-
 
 def suspects_of(results: Iterable[RuleResult], repairs: Repairs) -> list[Suspect]:
     """One suspect per cause that a rule has found, the most severe first."""

@@ -35,6 +35,8 @@ GENERAL = {path.stem for path in (MANUALS / "general").glob("*.md")}
 TOOLCHAINS = {toolchain.name for toolchain in BASE.toolchains}
 #: A layer and its output with all names that a snippet can ask for.
 NAMED_OUTPUT = {
+    "fill": -1e9,
+    "unmasked_end": -28.0,
     "name": "conv_out",
     "float_name": "conv_out",
     "producer_name": "conv",
