@@ -18,6 +18,7 @@ from builders.onnx_patients import (
     inputs,
     joined,
     network,
+    padded,
     prescribe_for,
     unchanged,
     unfolded,
@@ -146,6 +147,7 @@ PATIENTS: dict[tuple[str, int], Patient] = {
     ("float-first-layers", 1): Patient(**DYNAMIC),
     ("balance-concatenation", 0): Patient(lambda: joined("Concat"), layers=("/joint",), options={"per_channel": True}),
     ("balance-addition", 0): Patient(lambda: joined("Add"), layers=("/joint",), options={"per_channel": True}),
+    ("replace-mask-constant", 0): Patient(padded, layers=("/pad",)),
     ("dynamic-quantization", 0): Patient(calibrated=times(50)),
     ("fixed-softmax-scale", 0): Patient(
         layers=("/softmax",),

@@ -344,7 +344,7 @@ def test_what_a_toolchain_cannot_do_is_said_and_the_next_remedy_stands_in() -> N
     assert step.stands_in_for == BASE.remedies["shift-negative"].title
     (step,) = prescription(diagnosis(cause("one", advice("shift-negative")))).steps
     assert (step.mark, step.is_edit) == (None, False)
-    (step,) = prescription(diagnosis(cause("one", advice("replace-mask-constant")))).steps
+    (step,) = prescription(diagnosis(cause("one", advice("fixed-output-scale")))).steps
     assert (step.mark, step.is_edit) == (None, True), "an edit in every toolchain"
 
 

@@ -156,7 +156,7 @@ def test_the_answer() -> None:
         (("degraded", "healthy", None, "better", True), "healed"),
         (("degraded", "healthy", "same"), "unchanged"),
         (("degraded", "healthy", "worse", None, True), "worse"),
-        (("degraded", "healthy", "mixed", None, True), "mixed"),
+        (("degraded", "healthy", "mixed"), "healed"),
         (("degraded", "healthy", None, None, True), "undecided"),
         (("degraded", "degraded", "better"), "better"),
         (("healthy", "healthy", "worse"), "worse"),

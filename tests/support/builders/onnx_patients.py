@@ -86,6 +86,20 @@ def network(wide: str = "", widest: float = 2000.0, opset: int = 17) -> onnx.Mod
     return net.model()
 
 
+def padded() -> onnx.ModelProto:
+    """A maximum pooling of what a ReLU gives, whose Pad puts the lowest float around it."""
+    net = onnx_models.Net(17)
+    x = net.input("image", ["n", 3, 8, 8])
+    x = net.conv(x, onnx_models.random(1, 8, 3, 3, 3, scale=0.3), out="conv", name="/conv", pads=[1, 1, 1, 1])
+    net.const("pads", np.array([0, 0, 0, 0, 0, 0, 1, 1], np.int64))
+    net.const("fill", np.float32(np.finfo(np.float32).min))
+    x = net.add("Pad", net.add("Relu", x, out="relu", name="/relu"), "pads", "fill", out="padded", name="/pad")
+    x = net.add("MaxPool", x, out="pooled", name="/maximum", kernel_shape=[3, 3], strides=[2, 2])
+    x = net.conv(x, onnx_models.random(3, 8, 8, 1, 1), out="conv2", name="/conv2")
+    net.output(net.add("GlobalAveragePool", x, out="pool", name="/pool"), shape=["n", 8, 1, 1])
+    return net.model()
+
+
 def joined(op: str) -> onnx.ModelProto:
     """A convolution beside a constant of 500, joined by an Add or a Concat; what follows reads the convolution only."""
     net = onnx_models.Net(17)
