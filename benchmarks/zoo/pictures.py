@@ -443,16 +443,16 @@ def orchards(rng: Random, count: int) -> tuple[Array, Array]:
         sun = np.cos(x * rng.uniform(0.1, 0.5) + rng.uniform(0, 6.28)) * np.cos(y * rng.uniform(0.1, 0.5))
         picture += leaves[:, None, None] + rng.uniform(8, 40) * np.array([1.2, 1.2, 0.6])[:, None, None] * sun
         for row, place in zip(rows, rng.permutation(4)[: rng.integers(1, THINGS + 1)], strict=False):
-            kind, half = int(rng.integers(FRUITS)), rng.uniform(4, 10)
+            kind, half = int(rng.integers(FRUITS)), rng.uniform(3.5, 9)
             mx, my = (24 * part + rng.uniform(10.5, 13.5) for part in (place % 2, place // 2))
             wide, high = half * np.array([[1, rng.uniform(0.85, 1)], [0.72, 1], [0.85, 0.85]][kind])
             across, down = (x - mx) / wide, (y - my) / high
             far = np.hypot(across * (1 + (0.5 * (down < 0) if kind == 1 else 0)), down)
-            skin = skins[kind] * rng.uniform(0.8, 1.15) + rng.normal(0, 10, 3)
+            skin = skins[kind] * rng.uniform(0.6, 1.15) + rng.normal(0, 26, 3)
             shade = 1.1 - 0.45 * np.clip(0.5 * (across + down) + 0.5, 0, 1)
             picture[:, far < 1] = (skin[:, None, None] * shade)[:, far < 1]
             row[:] = kind, *(np.array([mx - wide, my - high, mx + wide, my + high]) / ORCHARD).clip(0, 1)
-    found += rng.uniform(5, 26, (count, 1, 1, 1)) * rng.standard_normal(found.shape)
+    found += rng.uniform(10, 62, (count, 1, 1, 1)) * rng.standard_normal(found.shape)
     return found.round().clip(0, 255).astype(np.uint8), truth
 
 

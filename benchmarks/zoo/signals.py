@@ -496,7 +496,7 @@ def pens(rng: Random, count: int) -> tuple[Array, Array]:
     corners = np.random.default_rng(131).uniform(-1, 1, (LETTERS, 5, 2))
     corners[LETTERS // 2 :] = corners[: LETTERS // 2, [0, 1, 3, 2, 4]]
     kinds = rng.integers(0, LETTERS, count)
-    at = corners[kinds] + rng.normal(0, 0.13, (count, 5, 2))
+    at = corners[kinds] + rng.normal(0, 0.2, (count, 5, 2))
     slant, size = rng.uniform(-0.35, 0.35, count), np.exp(rng.normal(0, 0.2, count))
     at = np.stack([at[..., 0] + slant[:, None] * at[..., 1], at[..., 1]], 2) * size[:, None, None]
     pace = np.sort(rng.uniform(0, 4, (count, MOMENTS_OF_A_PEN)), 1)
@@ -506,7 +506,7 @@ def pens(rng: Random, count: int) -> tuple[Array, Array]:
     part = part * part * (3 - 2 * part)
     rows = np.arange(count)[:, None]
     path = (1 - part) * at[rows, left] + part * at[rows, left + 1]
-    steps = np.diff(path, axis=1, prepend=path[:, :1]) + 0.025 * rng.standard_normal(path.shape)
+    steps = np.diff(path, axis=1, prepend=path[:, :1]) + 0.05 * rng.standard_normal(path.shape)
     lifted = (left == rng.integers(1, 3, (count, 1))) & (kinds[:, None] % 2 == 1)
     pressure = rng.uniform(0.5, 1.1, (count, 1)) * (1 - 0.3 * np.hypot(*np.moveaxis(steps, 2, 0)))
     pressure = np.where(lifted, 0, pressure) + 0.04 * rng.standard_normal(pressure.shape)
