@@ -61,9 +61,9 @@ def told_in_points(patient: Patient) -> Patient:
     return patient.with_(calibration=inputs_of(patient, "pens") * np.array([POINTS, POINTS, 1, 1], np.float32))
 
 
-def pressure_comes_first(patient: Patient) -> Patient:
-    """The tablet of the calibration set tells pressure and whether the pen is lifted before how far it went."""
-    return patient.with_(calibration=np.roll(inputs_of(patient, "pens"), 2, -1))
+def blue_comes_first(patient: Patient) -> Patient:
+    """The library that reads the calibration set hands out blue first, and what comes is taken for red."""
+    return change_pictures(patient, lambda pixels: pixels[:, ::-1])
 
 
 def pen_that_jumps(patient: Patient, amount: float) -> Patient:
@@ -76,11 +76,12 @@ def pen_that_jumps(patient: Patient, amount: float) -> Patient:
 
 
 def two_letters_again_and_again(patient: Patient) -> Patient:
-    """The calibration set is practice of the two letters that stir the network least."""
+    """The calibration set is practice of the two letters that stir the network least, in a calm hand."""
     inputs = inputs_of(patient, "pens")
     letters, reach = patient.task.answers(run(patient.network, patient.model, inputs)), patient.reach(inputs)
-    least = sorted(np.unique(letters), key=lambda letter: float(reach[letters == letter].max()))[:2]
-    return patient.with_(calibration=inputs[np.isin(letters, least)])
+    least = sorted(np.unique(letters), key=lambda letter: float(reach[letters == letter].mean()))[:2]
+    found = np.flatnonzero(np.isin(letters, least))
+    return patient.with_(calibration=inputs[found[np.argsort(reach[found])][: len(found) // 2]])
 
 
 # --- weights and activations -----------------------------------------------------------------------------------------
