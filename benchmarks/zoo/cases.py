@@ -85,7 +85,7 @@ UNSEEN_PAIRS: dict[str, tuple[tuple[str, str], ...]] = {
     "m": (
         ("under-the-net", "one-half-much-louder"),
         ("slow-hands", "gates-less-steep"),
-        ("pen-that-jumps", "head-with-few-levels"),
+        ("two-letters-again-and-again", "scales-rounded-after-the-codes"),
         ("four-buffers-in-turn", "biases-for-one-scale"),
         ("ranges-from-under-the-net", "pixels-until-the-joint"),
         ("percent-too-few", "adapter-merged-twice"),

@@ -12,9 +12,6 @@ from ..quantizing import run
 from ..surgery import Inapplicable, require
 from .data import change_pictures, inputs_of, set_stale_ranges
 
-#: Points of a printer to a millimetre.
-POINTS = np.float32(72 / 25.4)
-
 # --- calibration sets ------------------------------------------------------------------------------------------------
 
 
@@ -49,16 +46,6 @@ def slow_hands(patient: Patient, amount: float) -> Patient:
     inputs = inputs_of(patient, "pens")
     inputs[..., :2] /= np.float32(1 + amount)
     return patient.with_(calibration=inputs)
-
-
-def ranges_of_slow_hands(patient: Patient, amount: float) -> Patient:
-    """Ranges were set for those who write slowly and hardly press; the set that is shown is everybody's."""
-    return set_stale_ranges(patient, inputs_of(patient, "pens") / np.float32(1 + amount))
-
-
-def told_in_points(patient: Patient) -> Patient:
-    """Steps of the calibration set are told in points of a printer, not in millimetres."""
-    return patient.with_(calibration=inputs_of(patient, "pens") * np.array([POINTS, POINTS, 1, 1], np.float32))
 
 
 def blue_comes_first(patient: Patient) -> Patient:
@@ -149,15 +136,6 @@ def seats_far_from_nought(patient: Patient, amount: float) -> Patient:
 
 
 # --- what is deployed, and what is told ------------------------------------------------------------------------------
-
-
-def gates_of_straight_lines(patient: Patient) -> Patient:
-    """The target has no smooth gate: the deployed model has one of three straight lines in its place."""
-    surgeon = patient.surgeon()
-    nodes = require(surgeon.nodes("Sigmoid"), "no gates")
-    for node in nodes:
-        node.op_type = "HardSigmoid"
-    return deployed(patient, surgeon, *(n.name for n in nodes))
 
 
 def gates_less_steep(patient: Patient, amount: float) -> Patient:
