@@ -5,7 +5,15 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ..cuts import deployed, images, mix_and_back, spots, with_outputs
+from ..cuts import (
+    amplifiable_layers,
+    amplify_on_one_scale,
+    deployed,
+    images,
+    mix_and_back,
+    reading_on_the_board,
+    spots,
+)
 from ..patient import Patient
 from ..pixels import Preprocessing
 from ..quantizing import run
@@ -76,12 +84,9 @@ def two_letters_again_and_again(patient: Patient) -> Patient:
 
 def channels_in_rising_order(patient: Patient, amount: float) -> Patient:
     """Channels between some layers grow from the first to the last, and one scale has to serve all weights."""
-    surgeon, places = patient.surgeon(), set(patient.surgeon().amplifiable())
-    made = {n.node.output[0]: n for n in surgeon.linears() if n.node.output[0] in places}
-    chosen = patient.pick(require(sorted(made), "no channels can be scaled"), 0.1, 0.3, 0.5, 0.7, 0.9)
-    for tensor in chosen:
-        surgeon.amplify(tensor, np.geomspace(1, 1 + amount, surgeon.channels(tensor)).astype(np.float32))
-    return patient.cut(surgeon, *(made[t] for t in chosen), recipe=replace(patient.recipe, per_channel=False))
+    surgeon = patient.surgeon()
+    chosen = patient.pick(amplifiable_layers(surgeon), 0.1, 0.3, 0.5, 0.7, 0.9)
+    return amplify_on_one_scale(patient, surgeon, chosen, lambda _, size: np.geomspace(1, 1 + amount, size))
 
 
 def percent_too_few(patient: Patient, amount: float) -> Patient:
@@ -150,8 +155,7 @@ def gates_less_steep(patient: Patient, amount: float) -> Patient:
 
 def board_with_half_the_light(patient: Patient) -> Patient:
     """The driver on the board halves what the sensor tells; the model on the desk is sound."""
-    halved = (patient.validation / 2).astype(np.float32)
-    return with_outputs(patient, "device_outputs", run(patient.network, patient.quantized(), halved))
+    return reading_on_the_board(patient, patient.validation / np.float32(2))
 
 
 def labels_with_rows_first(patient: Patient) -> Patient:
