@@ -1,4 +1,4 @@
-"""What users and maintainers told of set m's faults in public; ``benchmarks/zoo/reports.md`` says where."""
+"""Faults of set m that users and maintainers told of in public; ``benchmarks/zoo/reports.md`` says where."""
 
 import numpy as np
 from numpy.typing import NDArray
