@@ -103,7 +103,7 @@ def told_as_running_sums(patient: Patient, amount: float) -> Patient:
     surgeon = patient.surgeon()
     tensor = patient.pick(spots(patient), 0.5)[0]
     size = surgeon.channels(tensor)
-    sums = np.eye(size) + min(amount, 1) * np.tri(size, k=-1)
+    sums = np.eye(size) + amount * np.tri(size, k=-1)
     back = np.linalg.inv(sums)
     mix_and_back(surgeon, tensor, sums.astype(np.float32), back.astype(np.float32), "sums parts summed parted")
     return patient.cut(surgeon)
