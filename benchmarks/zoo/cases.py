@@ -82,6 +82,15 @@ UNSEEN_PAIRS: dict[str, tuple[tuple[str, str], ...]] = {
         ("ends-of-the-usual-channel", "biases-added-by-each-part"),
         ("six-of-a-quiet-hour", "rectified-in-few-levels"),
     ),
+    "m": (
+        ("under-the-net", "one-half-much-louder"),
+        ("slow-hands", "gates-less-steep"),
+        ("two-letters-again-and-again", "scales-rounded-after-the-codes"),
+        ("four-buffers-in-turn", "biases-for-one-scale"),
+        ("ranges-from-under-the-net", "pixels-until-the-joint"),
+        ("percent-too-few", "adapter-merged-twice"),
+        ("moved-by-the-wind", "framed-by-the-least-number"),
+    ),
 }
 
 #: Put into every network whatever the seed: what is sound must look sound in each.
@@ -90,6 +99,7 @@ EVERYWHERE = (
     "as-released",
     "as-signed-off",
     "as-shipped",
+    "as-agreed",
 )
 
 

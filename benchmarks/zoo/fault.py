@@ -4,7 +4,7 @@ A row is carried out by the function of ``forms`` that has its name, or by that 
 
 ``set``
     ``tuning`` and ``reporting`` for what the rules are tuned on and what tuning does not see, ``real`` for what only
-    networks have that others trained, ``a`` to ``l`` for the sets that tuning did not see when they were asked first.
+    networks have that others trained, ``a`` to ``m`` for the sets that tuning did not see when they were asked first.
 ``right``
     Names of the causes of which any counts as right; the first is the best name.
 ``also``
@@ -29,13 +29,41 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .forms import activations, controls, data, graph, habits, public, reports, runtime, variants, weights, workshop
+from .forms import (
+    activations,
+    catches,
+    controls,
+    data,
+    graph,
+    habits,
+    public,
+    reports,
+    rumours,
+    runtime,
+    variants,
+    weights,
+    workshop,
+)
 from .mild import searched
 from .patient import Patient
 
 #: Sets that tuning did not see when they were asked first; of g to i nothing is left.
-SETS = "abcdefjkl"
-FORM_MODULES = (activations, controls, data, graph, habits, public, reports, runtime, variants, weights, workshop)
+SETS = "abcdefjklm"
+FORM_MODULES = (
+    activations,
+    catches,
+    controls,
+    data,
+    graph,
+    habits,
+    public,
+    reports,
+    rumours,
+    runtime,
+    variants,
+    weights,
+    workshop,
+)
 Form = Callable[[Patient], Patient]
 FAMILIES = ("sanity", "data", "weights", "activations", "graph", "precision", "runtime")
 TABLE = Path(__file__).with_name("faults.csv")

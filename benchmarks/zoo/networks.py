@@ -327,6 +327,13 @@ FRESH_NETWORKS: dict[str, dict[str, Network]] = {
             _fresh("trips", "steps that attend, gated by GELU, windows", signals.trips),
             _fresh("signs", "plain, depthwise, two ways in, colour", pictures.signs, SIGNED),
         ),
+        "m": (
+            _fresh(
+                "orchards", "boxes by shares of bins, enlarged by kernels, colour", pictures.orchards, SIGNED, DETECTION
+            ),
+            _fresh("pens", "steps that few seats look at, QuickGELU", signals.pens),
+            _fresh("kites", "depthwise, ReLU6, two pools, colour", pictures.kites, PHOTOGRAPHS),
+        ),
     }.items()
 }
 

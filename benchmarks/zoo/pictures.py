@@ -426,3 +426,63 @@ def signs(rng: Random, count: int) -> tuple[Array, Array]:
     light = rng.uniform(0.3, 1.1, (count, 1, 1, 1)) * np.array([1.05, 0.9, 0.6]).reshape(1, 3, 1, 1)
     found = found * light + rng.uniform(8, 60, (count, 1, 1, 1)) * rng.standard_normal(found.shape)
     return found.round().clip(0, 255).astype(np.uint8), kinds.astype(np.int64)
+
+
+#: Side of a picture of an orchard, and kinds of fruit before the leaves: apple, pear, plum.
+ORCHARD, FRUITS = 48, 3
+
+
+def orchards(rng: Random, count: int) -> tuple[Array, Array]:
+    """Colour pictures of leaves in patches of sun, one to three fruits before them, and what is where."""
+    y, x = np.mgrid[0:ORCHARD, 0:ORCHARD].astype(np.float32)
+    found = np.zeros((count, 3, ORCHARD, ORCHARD), np.float32)
+    truth = np.full((count, THINGS, 5), -1, np.float32)
+    skins = np.array([[200, 45, 40], [205, 190, 70], [95, 50, 120]], np.float32)
+    for picture, rows in zip(found, truth, strict=True):
+        leaves = np.array([62, 105, 45]) * rng.uniform(0.5, 1.3) + rng.normal(0, 6, 3)
+        sun = np.cos(x * rng.uniform(0.1, 0.5) + rng.uniform(0, 6.28)) * np.cos(y * rng.uniform(0.1, 0.5))
+        picture += leaves[:, None, None] + rng.uniform(8, 40) * np.array([1.2, 1.2, 0.6])[:, None, None] * sun
+        for row, place in zip(rows, rng.permutation(4)[: rng.integers(1, THINGS + 1)], strict=False):
+            kind, half = int(rng.integers(FRUITS)), rng.uniform(3.5, 9)
+            mx, my = (24 * part + rng.uniform(10.5, 13.5) for part in (place % 2, place // 2))
+            wide, high = half * np.array([[1, rng.uniform(0.85, 1)], [0.72, 1], [0.85, 0.85]][kind])
+            across, down = (x - mx) / wide, (y - my) / high
+            far = np.hypot(across * (1 + (0.5 * (down < 0) if kind == 1 else 0)), down)
+            skin = skins[kind] * rng.uniform(0.6, 1.15) + rng.normal(0, 26, 3)
+            shade = 1.1 - 0.45 * np.clip(0.5 * (across + down) + 0.5, 0, 1)
+            picture[:, far < 1] = (skin[:, None, None] * shade)[:, far < 1]
+            row[:] = kind, *(np.array([mx - wide, my - high, mx + wide, my + high]) / ORCHARD).clip(0, 1)
+    found += rng.uniform(10, 62, (count, 1, 1, 1)) * rng.standard_normal(found.shape)
+    return found.round().clip(0, 255).astype(np.uint8), truth
+
+
+#: Side of a picture of a kite, and kites: three outlines, each plain, with a cross or in two halves.
+KITE, KITES = 32, 9
+
+
+def kites(rng: Random, count: int) -> tuple[Array, Array]:
+    """Colour pictures of a kite before a sky that pales downwards, and which one it is."""
+    y, x = np.mgrid[0:KITE, 0:KITE].astype(np.float32)
+    kinds = rng.integers(0, KITES, count)
+    mx, my, turn, half = (
+        rng.uniform(low, high, (count, 1, 1)) for low, high in ((13, 19), (13, 19), (-0.5, 0.5), (7, 12))
+    )
+    across = (np.cos(turn) * (x - mx) + np.sin(turn) * (y - my)) / half
+    down = (np.cos(turn) * (y - my) - np.sin(turn) * (x - mx)) / half
+    outlines = [
+        np.abs(across) * 1.3 + np.abs(down + 0.15 * np.abs(across)),
+        np.maximum(1.2 * np.abs(across) - 0.6 * down + 0.35, down + 0.25),
+        np.maximum(np.abs(across), 0.5 * np.abs(across) + 0.87 * np.abs(down)),
+    ]
+    inside = np.choose(kinds[:, None, None] // 3, outlines) < 1
+    mark = kinds[:, None, None] % 3
+    bars = (np.minimum(np.abs(across), np.abs(down)) < 0.13) & (mark == 1)
+    other = bars | ((across > 0) & (mark == 2))
+    cloth, patch = rng.uniform(60, 250, (2, count, 3, 1, 1))
+    patch = np.where(np.abs(patch - cloth).mean(1, keepdims=True) < 60, 255 - cloth, patch)
+    sky = np.array([95, 150, 215]) * rng.uniform(0.75, 1.1, (count, 1)) + rng.normal(0, 8, (count, 3))
+    pale = rng.uniform(0.3, 1.2, (count, 1, 1)) * y + 9 * np.sin(x * 0.3 + mx) * np.sin(y * 0.25 + my)
+    found = sky[..., None, None] + pale[:, None]
+    found = np.where(inside[:, None], np.where(other[:, None], patch, cloth), found)
+    found += rng.uniform(6, 38, (count, 1, 1, 1)) * rng.standard_normal(found.shape)
+    return found.round().clip(0, 255).astype(np.uint8), kinds.astype(np.int64)

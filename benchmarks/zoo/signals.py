@@ -485,3 +485,29 @@ def trips(rng: Random, count: int) -> tuple[Array, Array]:
     faster = np.diff(speed, axis=1, prepend=speed[:, :1])
     columns = (speed / 5, turns.clip(-0.9, 0.9) / 0.4, faster / 6, height / 0.5)
     return np.stack(columns, 2).astype(np.float32), ways.astype(np.int64)
+
+
+#: Moments of a pen, what is told of each (way across, way down, pressure, lifted), and letters that it writes.
+MOMENTS_OF_A_PEN, TOLD_OF_A_PEN, LETTERS = 32, 4, 8
+
+
+def pens(rng: Random, count: int) -> tuple[Array, Array]:
+    """Steps of a pen on a tablet that writes one of eight letters at any pace and slant, and the letter."""
+    corners = np.random.default_rng(131).uniform(-1, 1, (LETTERS, 5, 2))
+    corners[LETTERS // 2 :] = corners[: LETTERS // 2, [0, 1, 3, 2, 4]]
+    kinds = rng.integers(0, LETTERS, count)
+    at = corners[kinds] + rng.normal(0, 0.2, (count, 5, 2))
+    slant, size = rng.uniform(-0.35, 0.35, count), np.exp(rng.normal(0, 0.2, count))
+    at = np.stack([at[..., 0] + slant[:, None] * at[..., 1], at[..., 1]], 2) * size[:, None, None]
+    pace = np.sort(rng.uniform(0, 4, (count, MOMENTS_OF_A_PEN)), 1)
+    pace[:, 0], pace[:, -1] = 0, 4
+    left = np.minimum(pace.astype(int), 3)
+    part = (pace - left)[..., None]
+    part = part * part * (3 - 2 * part)
+    rows = np.arange(count)[:, None]
+    path = (1 - part) * at[rows, left] + part * at[rows, left + 1]
+    steps = np.diff(path, axis=1, prepend=path[:, :1]) + 0.05 * rng.standard_normal(path.shape)
+    lifted = (left == rng.integers(1, 3, (count, 1))) & (kinds[:, None] % 2 == 1)
+    pressure = rng.uniform(0.5, 1.1, (count, 1)) * (1 - 0.3 * np.hypot(*np.moveaxis(steps, 2, 0)))
+    pressure = np.where(lifted, 0, pressure) + 0.04 * rng.standard_normal(pressure.shape)
+    return np.stack([*np.moveaxis(4 * steps, 2, 0), pressure, lifted], 2).astype(np.float32), kinds.astype(np.int64)

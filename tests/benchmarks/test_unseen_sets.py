@@ -38,7 +38,9 @@ from zoo.pictures import (
     fabrics,
     flowers,
     harbours,
+    kites,
     mazes,
+    orchards,
     plots,
     prints,
     signatures,
@@ -54,6 +56,7 @@ from zoo.signals import (
     machines,
     orders,
     parcels,
+    pens,
     solids,
     stars,
     swirls,
@@ -65,7 +68,7 @@ from zoo.signals import (
 )
 
 #: Sets that are whole.
-SETS = "jkl"
+SETS = "jklm"
 #: Not every kind costs something with the settings that one seed draws.
 SEEDS = (11, 12, 13)
 #: Of some sets, a kind and a control that are built.
@@ -83,7 +86,7 @@ def names_of(rows: Mapping[str, Fault], *sets: str) -> set[str]:
 def test_a_set_is_in_no_other_part_and_covers_what_it_should() -> None:
     parts = ("all", "real", *fault_zoo.UNSEEN)
     specs = {part: fault_zoo.chosen(part, "*", 200) for part in parts}
-    for letter in "cdefjkl":
+    for letter in "cdefjklm":
         own, controls, kinds = FRESH_NETWORKS[letter], names_of(CONTROLS, letter), names_of(FAULTS, letter)
         others = [spec for part in parts if part != f"unseen-{letter}" for spec in specs[part]]
         earlier = {spec.network for part in parts[: parts.index(f"unseen-{letter}")] for spec in specs[part]}
@@ -132,6 +135,7 @@ def test_samples_follow_from_the_seed() -> None:
         *(badges, parcels, tides),
         *(flowers, harbours, stars),
         *(signs, slides, trips),
+        *(kites, orchards, pens),
     ]
     for make in made:
         first, again, other = (make(np.random.default_rng(seed), 4) for seed in (1, 1, 2))
