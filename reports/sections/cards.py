@@ -82,6 +82,8 @@ HIDDEN_DB = 1.0
 #: Two causes are about the same noise where they share this part of what either names.
 SAME = 0.5
 CAUSES_SHOWN = 3
+#: Kinds of remedies that leave layers in float.
+IN_FLOAT = ("float", "float-with-inputs", "group-float")
 #: What counts where two causes are compared.
 COUNTED = "each the mean of what it recovers alone and where what hides it is repaired"
 BEFORE_RUN = "as far as the other was tried or simulated"
@@ -481,10 +483,19 @@ def _remedy_facts(advice: Advice, cause: CauseReport, diagnosis: Diagnosis) -> d
         "now": ", ".join(_present_values(advice.now)),
         "measured": "; ".join(text for text in told if text),
         "predicted": _recovery_text(advice.predicted),
-        "costs": advice.cost.says,
+        "costs": _cost_text(advice, diagnosis),
         "caution": advice.unsafe,
         "not known": unsure if advice.unsure else "",
     }
+
+
+def _cost_text(advice: Advice, diagnosis: Diagnosis) -> str:
+    """What a remedy costs; of one that leaves layers in float, how much of the network stays quantized."""
+    weighted = {row.name for row in diagnosis.layers if row.weight_bits}
+    if advice.simulate not in IN_FLOAT or not weighted & set(advice.layers):
+        return advice.cost.says
+    left = len(weighted - set(advice.layers))
+    return f"{advice.cost.says}; {left} of {len(weighted)} layers with weights stay quantized"
 
 
 def _asks_for_other_data(advice: Advice, cause: CauseReport) -> bool:
