@@ -91,6 +91,15 @@ UNSEEN_PAIRS: dict[str, tuple[tuple[str, str], ...]] = {
         ("percent-too-few", "adapter-merged-twice"),
         ("moved-by-the-wind", "framed-by-the-least-number"),
     ),
+    "n": (
+        ("heard-from-afar", "joined-in-larger-units"),
+        ("floor-of-another-release", "last-layer-in-few-levels"),
+        ("five-before-breakfast", "stem-in-few-levels"),
+        ("first-firings-alone", "sums-in-a-narrow-buffer"),
+        ("wire-burnt-through", "shares-sharpened"),
+        ("flown-in-the-evening", "level-moved-across-a-sum"),
+        ("divided-without-a-rest", "biases-in-half-a-byte"),
+    ),
 }
 
 #: Put into every network whatever the seed: what is sound must look sound in each.
@@ -100,6 +109,7 @@ EVERYWHERE = (
     "as-signed-off",
     "as-shipped",
     "as-agreed",
+    "as-commissioned",
 )
 
 

@@ -334,6 +334,11 @@ FRESH_NETWORKS: dict[str, dict[str, Network]] = {
             _fresh("pens", "steps that few seats look at, QuickGELU", signals.pens),
             _fresh("kites", "depthwise, ReLU6, two pools, colour", pictures.kites, PHOTOGRAPHS),
         ),
+        "n": (
+            _fresh("bells", "recognizer of sounds, gates, residual, joined", signals.bells, task=READING),
+            _fresh("kilns", "sensors and a plan, which attend to each other, gates", signals.kilns),
+            _fresh("acres", "depthwise of two sizes, joined, ReLU6, colour", pictures.acres, PHOTOGRAPHS),
+        ),
     }.items()
 }
 

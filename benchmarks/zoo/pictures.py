@@ -486,3 +486,43 @@ def kites(rng: Random, count: int) -> tuple[Array, Array]:
     found = np.where(inside[:, None], np.where(other[:, None], patch, cloth), found)
     found += rng.uniform(6, 38, (count, 1, 1, 1)) * rng.standard_normal(found.shape)
     return found.round().clip(0, 255).astype(np.uint8), kinds.astype(np.int64)
+
+
+#: Side of a tile of land seen from above, and uses of land: tilled, vines, orchard, wood, houses, road, river, lake.
+ACRE, ACRES = 32, 8
+
+
+def acres(rng: Random, count: int) -> tuple[Array, Array]:
+    """Colour tiles of land from above, turned and lit in any way, and what the land is used for."""
+    y, x = np.mgrid[0:ACRE, 0:ACRE].astype(np.float32)
+    kinds = rng.integers(0, ACRES, count)
+    found = np.zeros((count, 3, ACRE, ACRE), np.float32)
+    for tile, kind in zip(found, kinds, strict=True):
+        turn, pace, phase = rng.uniform(0, np.pi), rng.uniform(0.85, 1.25), rng.uniform(0, 6.28)
+        along, across = (np.cos(turn) * x + np.sin(turn) * y), (np.cos(turn) * y - np.sin(turn) * x)
+        middle = rng.uniform(11, 20) * (np.cos(turn) - np.sin(turn)) + 3 * np.sin(
+            along * rng.uniform(0.15, 0.3) + phase
+        )
+        cloudy = np.sin(x * rng.uniform(0.1, 0.3) + phase) * np.sin(y * rng.uniform(0.1, 0.3) + 2 * phase)
+        rows = np.sin(pace * along + phase)
+        dots = rows * np.sin(pace * across + 2 * phase)
+        straight = np.abs(across - rng.uniform(11, 20) * (np.cos(turn) - np.sin(turn)))
+        centre = rng.uniform(12, 20, 2)
+        far = np.hypot(x - centre[0], (y - centre[1]) * rng.uniform(0.8, 1.3)) + 1.5 * cloudy
+        green, soil = np.array([85, 120, 65]) + rng.normal(0, 14, 3), np.array([140, 115, 85]) + rng.normal(0, 14, 3)
+        water = np.array([60, 85, 110]) + rng.normal(0, 12, 3)
+        shares = {
+            0: (soil, green, 0.25 * (rng.uniform(0.3, 0.5) * pace * across > 4) + 0.1 * cloudy),
+            1: (soil, green, 0.5 + 0.5 * rows),
+            2: (soil, green, np.clip(1.6 * dots, 0, 1)),
+            3: (green * 0.55, green, np.clip(0.3 + 0.35 * rng.standard_normal(x.shape), 0, 1)),
+            4: (green, np.array([175, 150, 140]) + rng.normal(0, 12, 3), (dots > 0.35) * rng.uniform(0.6, 1)),
+            5: (green, np.array([150, 150, 150]) + rng.normal(0, 10, 3), (straight < rng.uniform(1.2, 2.6)) * 1.0),
+            6: (green, water, (np.abs(across - middle) < rng.uniform(1.6, 4)) * 1.0),
+            7: (green, water, (far < rng.uniform(5, 9)) * 1.0),
+        }
+        ground, upon, share = shares[int(kind)]
+        tile += (ground + share[..., None] * (upon - ground)).transpose(2, 0, 1) + 7 * cloudy
+    light = rng.uniform(0.5, 1.25, (count, 1, 1, 1)) * (1 + rng.normal(0, 0.05, (count, 3, 1, 1)))
+    found = found * light + rng.uniform(10, 50, (count, 1, 1, 1)) * rng.standard_normal(found.shape)
+    return found.round().clip(0, 255).astype(np.uint8), kinds.astype(np.int64)

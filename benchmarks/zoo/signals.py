@@ -511,3 +511,60 @@ def pens(rng: Random, count: int) -> tuple[Array, Array]:
     pressure = rng.uniform(0.5, 1.1, (count, 1)) * (1 - 0.3 * np.hypot(*np.moveaxis(steps, 2, 0)))
     pressure = np.where(lifted, 0, pressure) + 0.04 * rng.standard_normal(pressure.shape)
     return np.stack([*np.moveaxis(4 * steps, 2, 0), pressure, lifted], 2).astype(np.float32), kinds.astype(np.int64)
+
+
+#: Bands and frames of a recording of bells, how many bells hang there, and strokes at most; shorter rows end in -1.
+BELL_BANDS, BELL_FRAMES, BELLS, STROKES = 24, 64, 8, 5
+
+
+def bells(rng: Random, count: int) -> tuple[Array, Array]:
+    """Logarithms of levels in bands while a few bells are struck, each with partials of its own; and which ones."""
+    fixed = np.random.default_rng(141)
+    partials = fixed.uniform(0, 1, (BELLS, BELL_BANDS)) ** 6
+    lasting = fixed.uniform(2.5, 9, (BELLS, BELL_BANDS))
+    time = np.arange(BELL_FRAMES)
+    truth = np.full((count, STROKES), -1, np.int64)
+    heard = rng.uniform(0.02, 0.12, (count, 1, 1)) * rng.exponential(1, (count, BELL_BANDS, BELL_FRAMES))
+    for levels, told in zip(heard, truth, strict=True):
+        size = int(rng.integers(3, STROKES + 1))
+        told[:size] = rng.integers(0, BELLS, size)
+        at = rng.uniform(1, BELL_FRAMES - 13 * size + 4)
+        for bell in told[:size]:
+            since = np.maximum(time - at, 0)
+            fading = np.exp(-since / lasting[bell][:, None]) * (time >= at)
+            levels += np.exp(rng.uniform(-1.6, 0.8)) * partials[bell][:, None] * fading
+            at += rng.uniform(6.5, 12)
+    tone = np.exp(rng.normal(0, 0.25, (count, BELL_BANDS, 1)))
+    return np.log(heard * tone + 0.01)[:, :, None].astype(np.float32), truth
+
+
+#: Times at which a kiln is read, steps of what was planned, columns of either, and how a firing may go.
+READ, PLANNED, GAUGED, FIRINGS = 24, 8, 6, 6
+
+
+def kilns(rng: Random, count: int) -> tuple[Array, Array]:
+    """Readings of a kiln (hour, top, bottom, gas, draught, door), then the plan (hour, wanted heat); how it went."""
+    kinds = rng.integers(0, FIRINGS, count)[:, None]
+    hours = np.sort(rng.uniform(-1, 1, (count, READ)), 1)
+    knots = np.linspace(-1, 1, PLANNED) + rng.normal(0, 0.04, (count, PLANNED))
+    rising = np.cumsum(rng.exponential(0.5, (count, PLANNED)), 1)
+    wanted = np.where(np.arange(PLANNED) < rng.integers(4, PLANNED, (count, 1)), rising, rising[:, 3:4] + 0.4) - 1.5
+    plan = np.stack([np.interp(h, k, w) for h, k, w in zip(hours, knots, wanted, strict=True)])
+    late = np.stack([np.interp(h - 0.32, k, w) for h, k, w in zip(hours, knots, wanted, strict=True)])
+    since, side = rng.uniform(-0.6, 0.2, (count, 1)), rng.choice([-1, 1], (count, 1))
+    size = rng.uniform(0.4, 1.0, (count, 1))
+    near = np.exp(-np.square((hours - since) / 0.25))
+    drift = size * np.clip(hours - since, 0, None)
+    courses = [plan, late, plan + 1.3 * size * near, plan, plan, np.minimum(plan, plan.max(1, keepdims=True) - size)]
+    heat = np.choose(kinds, courses)
+    apart = np.where(kinds == 3, side * drift * 1.4, 0)
+    slope = np.gradient(heat, axis=1) * 6
+    door = (rng.random(hours.shape) < 0.06).astype(float)
+    gas = 0.8 * slope + 0.5 * heat + np.where(kinds == 4, 1.6 * size * np.sin(9 * hours + 6 * side), 0)
+    draught = 0.6 * gas + rng.normal(0, 0.5, (count, 1)) - 0.5 * door
+    grain = rng.uniform(0.12, 0.4, (count, 1, 1))
+    read = np.stack([hours, heat + apart / 2, heat - apart / 2 - 0.25 * door, gas, draught, 2 * door], 2)
+    read[..., 1:5] += grain * rng.standard_normal((count, READ, 4))
+    planned = np.zeros((count, PLANNED, GAUGED))
+    planned[..., 0], planned[..., 1] = knots, wanted
+    return np.concatenate([read, planned], 1).clip(-5, 5).astype(np.float32), kinds[:, 0].astype(np.int64)

@@ -33,6 +33,7 @@ from zoo.mild import (
 from zoo.networks import FRESH_NETWORKS, NETWORKS, REAL_NETWORKS, known_network
 from zoo.patient import healthy, standing
 from zoo.pictures import (
+    acres,
     badges,
     beads,
     fabrics,
@@ -50,8 +51,10 @@ from zoo.pictures import (
 )
 from zoo.quantizing import run
 from zoo.signals import (
+    bells,
     dials,
     groves,
+    kilns,
     last_words,
     machines,
     orders,
@@ -68,7 +71,7 @@ from zoo.signals import (
 )
 
 #: Sets that are whole.
-SETS = "jklm"
+SETS = "jklmn"
 #: Not every kind costs something with the settings that one seed draws.
 SEEDS = (11, 12, 13)
 #: Of some sets, a kind and a control that are built.
@@ -86,7 +89,7 @@ def names_of(rows: Mapping[str, Fault], *sets: str) -> set[str]:
 def test_a_set_is_in_no_other_part_and_covers_what_it_should() -> None:
     parts = ("all", "real", *fault_zoo.UNSEEN)
     specs = {part: fault_zoo.chosen(part, "*", 200) for part in parts}
-    for letter in "cdefjklm":
+    for letter in "cdefjklmn":
         own, controls, kinds = FRESH_NETWORKS[letter], names_of(CONTROLS, letter), names_of(FAULTS, letter)
         others = [spec for part in parts if part != f"unseen-{letter}" for spec in specs[part]]
         earlier = {spec.network for part in parts[: parts.index(f"unseen-{letter}")] for spec in specs[part]}
@@ -136,6 +139,7 @@ def test_samples_follow_from_the_seed() -> None:
         *(flowers, harbours, stars),
         *(signs, slides, trips),
         *(kites, orchards, pens),
+        *(acres, bells, kilns),
     ]
     for make in made:
         first, again, other = (make(np.random.default_rng(seed), 4) for seed in (1, 1, 2))
