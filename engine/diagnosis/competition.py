@@ -463,8 +463,8 @@ def rank_executed(
     leading = repaired if grave and trial.proven else set[str]()
 
     def place(cause: CauseReport) -> tuple[int, bool, bool]:
-        # What makes the comparison itself doubtful, such as values that are no number, stays in front.
-        is_doubt = cause.severity == "high" and _is_of_comparison(cause)
+        # What makes the comparison itself doubtful, such as values that are no number, stays in front: no run shows it.
+        is_doubt = (cause.severity == "high" or cause.harm == "assumed") and _is_of_comparison(cause)
         return SEVERITIES.index(cause.severity), not is_doubt, cause.cause not in leading
 
     found.sort(key=place)
