@@ -115,7 +115,12 @@ def collect_refusal(
     known = {"line": error.words, **_known_values(logged.failure), "failed": True, "refused": True}
     failure, notices = _with_data(FailureFacts.model_validate(known), model, options, progress)
     facts = {"framework": FLOAT_ALONE, "failure": failure}
-    return _case_of(model, facts, [*model.notices, *notices], {"quantized_model": error.path.name})
+    return _case_of(
+        model,
+        facts,
+        [*([error.help] if error.help else []), *model.notices, *notices],
+        {"quantized_model": error.path.name},
+    )
 
 
 def _case_of(model: FloatModel, facts: Mapping[str, object], notices: Iterable[str], run: Mapping[str, object]) -> Case:
