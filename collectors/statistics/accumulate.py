@@ -3,6 +3,7 @@
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TypeVar
 
 import numpy as np
@@ -12,6 +13,7 @@ from quantmedic.collectors.metrics.metric import Metric
 from quantmedic.collectors.metrics.sample_tallies import is_one_hot
 from quantmedic.collectors.pair.quantizer import Deployed, Quantizer, Rounding
 from quantmedic.collectors.statistics import numba_loops as kernels
+from quantmedic.collectors.statistics.label_turns import SAMPLES, turns_of
 from quantmedic.collectors.statistics.spatial import is_image, spatial_sums
 from quantmedic.engine.case.output_comparison import Comparison
 from quantmedic.engine.case.statistics import (
@@ -24,6 +26,7 @@ from quantmedic.engine.case.statistics import (
 )
 from quantmedic.engine.case.tallies import Tally
 from quantmedic.engine.case.thumbnails import SIDE, THUMBNAIL_DTYPE, TYPICAL, Table, Thumbnails, places_to_keep
+from quantmedic.engine.errors import QuantmedicError
 
 Array = NDArray[np.generic]
 S = TypeVar("S", bound=np.generic)
@@ -96,6 +99,18 @@ class SetAccumulator:
                     rows[f"metric_{key}"] = found.values[:, 0]
                 else:
                     self._tallies[key].append(found)
+            if self._metric.kind.is_mean and self.begun <= SAMPLES + len(rows):
+                self._read_in_other_orders(dict(zip(names, floats, strict=True)), self._metric, self._labels)
+
+    def _read_in_other_orders(self, outputs: Mapping[str, Array], metric: Metric, labels: Array) -> None:
+        """What the float model's metric is where the labels are read in other orders, of the first samples.
+
+        A metric that takes no labels in some order, as boxes whose classes became corners, says nothing of that one.
+        """
+        for name, turned in turns_of(labels):
+            with suppress(QuantmedicError):
+                found = Comparison.empty(1).with_metric(metric.tally(outputs, turned).values[:, 0])
+                self.compare({f"labels {name}.0": found})
 
     def features(self, values: Array, n: int) -> None:
         """Add the projected features of a batch to their mean and second moment."""

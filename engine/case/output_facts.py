@@ -129,11 +129,12 @@ class MetricFacts(Facts):
         "/ scale of the metric; 0 inside it, and never negative: either may be the better one",
         "ratio",
     )
-    label_fault: Literal["none", "shifted", "reordered", "chance", "weak", "few"] | None = fact(
+    label_fault: Literal["none", "shifted", "reordered", "chance", "weak", "few", "turned"] | None = fact(
         "why the labels cannot judge class scores or boxes; then no drop is given, but for weak. Shifted and reordered "
         "labels agree with the float model's classes after that change only, at chance they do not agree at all; weak: "
         "a float model with a kappa of slight_kappa at most that does not reach what is expected of it; few: the float "
-        "model finds few of the labelled boxes, no loss is proven, and nobody expects so"
+        "model finds few of the labelled boxes, no loss is proven, and nobody expects so; turned: in another order the "
+        "labels give the float model a far better metric"
     )
     chance: float | None = fact(
         "share of samples that a guess would get right: labels and the float model's classes independent (Cohen 1960)",
@@ -148,6 +149,8 @@ class MetricFacts(Facts):
         "share of samples where label and the float model's class are equal after the labels are shifted or reordered",
         "share",
     )
+    label_turn: str | None = fact("order in which labels that are turned fit")
+    turned_value: float | None = fact("metric of the float model with labels in that order, first samples", "metric")
     label_shift: int | None = fact("what has to be added to labels that are shifted", "classes")
 
 

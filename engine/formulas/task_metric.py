@@ -29,6 +29,8 @@ _CONFIDENCE = 0.95
 _LABELS_JUDGED = 32
 #: Rates of errors in texts, and what they are where nothing at all is read.
 TEXT_METRICS, NOTHING_READ = ("cer", "wer"), 1.0
+#: Comparisons of what the metric is with labels in another order, and of what it is with them as given.
+_ORDER, _GIVEN = "labels ", "as given"
 #: Faults of labels that the quantized model must not have less of.
 _NEAR_CHANCE = ("chance", "weak")
 
@@ -54,6 +56,10 @@ def with_label_fit(metric: MetricFacts, case: Case, thresholds: Thresholds) -> M
     Where they do not, no drop is given: it would say nothing. A weak float model may lose what it has. It is as good as
     it can be where it reaches what the user expects of it.
     """
+    if (turn := _better_order(metric, case, thresholds)) is not None:
+        name, value = turn
+        found = {"label_fault": "turned", "label_turn": name, "turned_value": value}
+        return metric.model_copy(update={**found, **dict.fromkeys(_OF_THE_DROP)})
     if metric.name in BOX_METRICS:
         few = _finds_few_boxes(metric)
         unjudged = dict.fromkeys(_OF_THE_DROP) if few else {}
@@ -85,6 +91,22 @@ def with_label_fit(metric: MetricFacts, case: Case, thresholds: Thresholds) -> M
     found |= {"kappa": fit.kappa}
     unknown = dict.fromkeys(_OF_THE_DROP) if fit.fault not in ("none", "weak") else {}
     return metric.model_copy(update={**found, **unknown})
+
+
+def _better_order(metric: MetricFacts, case: Case, thresholds: Thresholds) -> tuple[str, float] | None:
+    """The order of the labels in which the float model is far better than as they were given, and its metric there."""
+    if metric.dataset is None or metric.name is None:
+        return None
+    kept = case.statistics[metric.dataset].comparisons
+    means = {key[len(_ORDER) : -2]: own.mean_metric for key, own in kept.items() if key.startswith(_ORDER)}
+    values = {name: kind_of(metric.name).mean_of(mean) for name, mean in means.items() if mean is not None}
+    given = values.pop(_GIVEN, None)
+    if given is None or not values:
+        return None
+    best = (max if metric.higher_is_better is not False else min)(values, key=values.__getitem__)
+    gain = (values[best] - given) * (1.0 if metric.higher_is_better is not False else -1.0)
+    far = thresholds.threshold("quarter_share") * max(abs(given), abs(values[best]))
+    return (best, values[best]) if gain > far else None
 
 
 def odd_set_reading(metric: MetricFacts, thresholds: Thresholds) -> str:

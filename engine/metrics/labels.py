@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 from quantmedic.engine.metrics.paired import share_interval
 
 Integers = NDArray[np.int64]
-LabelFault = Literal["none", "shifted", "reordered", "chance", "weak", "few"]
+LabelFault = Literal["none", "shifted", "reordered", "chance", "weak", "few", "turned"]
 #: What each fault means for the metric, in words.
 FAULT_WORDS: dict[LabelFault, str] = {
+    "turned": "the labels stand in another order than what the model puts out",
     "shifted": "the labels are shifted against the model's classes by one",
     "reordered": "the labels number the classes in another order than the model",
     "chance": "the float model does no better on these labels than chance",

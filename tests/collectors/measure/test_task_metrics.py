@@ -124,3 +124,13 @@ def test_what_is_counted_survives_every_checkpoint(paths, labels, tmp_path, monk
     case = measured(paths, labels, metric="f1", batch_size=16, checkpoint=tmp_path / "c.case")
     assert metric_of(case) == wanted
     assert len(case.statistics["validation"].tallies["float"]) == 96
+
+
+def test_labels_in_another_order_judge_no_drop(paths, scores):
+    """Those of another order fit far better as they are not given; those that fit are left alone."""
+    wanted = scores[0] + 0.01 * np.random.default_rng(2).standard_normal(scores[0].shape)
+    turned = metric_of(measured(paths, wanted[:, ::-1], metric="mae"))
+    assert (turned.label_fault, turned.label_turn, turned.drop) == ("turned", "backwards along axis 1", None)
+    assert turned.turned_value < 0.02 < turned.float_value
+    as_given = metric_of(measured(paths, wanted, metric="mae"))
+    assert as_given.label_turn is None and as_given.drop is not None
