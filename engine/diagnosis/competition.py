@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, get_args
 
 from quantmedic.engine.case.facts import CaseFacts, LayerFacts, OperandFacts, SourceFacts, TensorFacts
-from quantmedic.engine.case.gains import gain_without_share
+from quantmedic.engine.case.gains import gain_without_share, share_of_gain
 from quantmedic.engine.contract.advised_remedies import Prescription
 from quantmedic.engine.contract.causes import Ahead, CauseReport, Explained, LayerName, LeadingStep
 from quantmedic.engine.contract.previous_report import Previous, Tried
@@ -196,7 +196,7 @@ class Competition:
         Of causes whose changes recover the same (`SAME_DB`) the one with the smaller change leads (`Contender.size`).
         """
         born = {layer.name for layer in self.facts.layers if layer.born}
-        contenders = _with_mended([*map(self._contender, suspects)])
+        contenders = self._without_mere_bits(_with_mended([*map(self._contender, suspects)]))
         best_db = max((own.gain_db for own in contenders if own.gain_db is not None), default=0.0)
         # Where one suffices, what recovers about as much does, too.
         enough_db = min(SUFFICIENT_DB, best_db - PREFERENCE_DB) if best_db >= SUFFICIENT_DB else SUFFICIENT_DB
@@ -321,6 +321,18 @@ class Competition:
         if not is_grave(outcome.gain_db, base) or outcome.proven is False:
             return "medium"
         return "high" if self._is_hurt else stated
+
+    def _without_mere_bits(self, contenders: Sequence[Contender]) -> list[Contender]:
+        """More bits for the whole network are a remark where a smaller change recovers a good part: that is wrong."""
+        mere = {own.cause.cause for own in contenders if own.suspect.is_global and own.contains_others}
+        others = [share_of_gain(own.gain_db or 0.0) for own in contenders if own.cause.cause not in mere]
+        if not mere or max(others, default=0.0) <= self.base.threshold("quarter_share"):
+            return [*contenders]
+        low = {"severity": "low"}
+        return [
+            own._replace(cause=own.cause.model_copy(update=low)) if own.cause.cause in mere else own
+            for own in contenders
+        ]
 
 
 def _with_mended(contenders: Sequence[Contender]) -> list[Contender]:

@@ -16,7 +16,8 @@ VERDICTS = {
 }
 #: The same where the device alone is at fault.
 DEVICE_ALONE = (
-    "The device computes other values than the quantized model, which has no fault of medium or high severity."
+    "The device computes other values than the quantized model; in the model itself no fault of medium or high "
+    "severity was found."
 )
 #: The same where weights alone were compared.
 WEIGHT_VERDICTS = {

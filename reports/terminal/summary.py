@@ -175,7 +175,7 @@ def _change_lines(given: Prescription | None, card: CauseCard | None, first: Fir
         yield f"  set in {', '.join(first.sets)}:"
         yield from (f"    {visible(line)}" for line in lines)
     if given is not None and given.configurations and (remedy is None or _holds(given, remedy.title)):
-        done = "; quantmedic fix with the same arguments carries it out" if given.grade == "executed" else ""
+        done = "; quantmedic fix with these arguments does it, or what heals more" if given.grade == "executed" else ""
         yield f"  to paste: {given.configurations[0].file}{done}"
 
 
