@@ -95,9 +95,8 @@ def with_label_fit(metric: MetricFacts, case: Case, thresholds: Thresholds) -> M
 
 def _better_order(metric: MetricFacts, case: Case, thresholds: Thresholds) -> tuple[str, float] | None:
     """The order of the labels in which the float model is far better than as they were given, and its metric there."""
-    if metric.dataset is None or metric.name is None:
-        return None
-    kept = case.statistics[metric.dataset].comparisons
+    statistics = case.statistics.get(metric.dataset) if metric.dataset is not None else None
+    kept = statistics.comparisons if statistics is not None else {}
     means = {key[len(_ORDER) : -2]: own.mean_metric for key, own in kept.items() if key.startswith(_ORDER)}
     values = {name: kind_of(metric.name).mean_of(mean) for name, mean in means.items() if mean is not None}
     given = values.pop(_GIVEN, None)
