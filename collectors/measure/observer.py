@@ -159,8 +159,8 @@ class Observer:
                 into.inputs(x, plan.image)
             into.outputs(*reading.outputs, names)
             into.compare(found)
-            for kind, arrays in given.items():
-                into.given(kind, arrays, names)
+            if "device" in given:
+                into.device(given["device"], names)
             if plan.feature is not None:
                 into.features(reading.floats[plan.feature], batch.samples)
             if flipped is not None:

@@ -27,6 +27,7 @@ from quantmedic.engine.case.statistics import (
 from quantmedic.engine.case.tallies import Tally
 from quantmedic.engine.case.thumbnails import SIDE, THUMBNAIL_DTYPE, TYPICAL, Table, Thumbnails, places_to_keep
 from quantmedic.engine.errors import QuantmedicError
+from quantmedic.engine.metrics.labels import ORDER
 
 Array = NDArray[np.generic]
 S = TypeVar("S", bound=np.generic)
@@ -110,7 +111,7 @@ class SetAccumulator:
         for name, turned in turns_of(labels):
             with suppress(QuantmedicError):
                 found = Comparison.empty(1).with_metric(metric.tally(outputs, turned).values[:, 0])
-                self.compare({f"labels {name}.0": found})
+                self.compare({f"{ORDER}{name}.0": found})
 
     def features(self, values: Array, n: int) -> None:
         """Add the projected features of a batch to their mean and second moment."""
@@ -194,8 +195,8 @@ class SetAccumulator:
         for key, comparison in found.items():
             known[key] = known[key].merge(comparison) if key in known else comparison
 
-    def given(self, kind: str, outputs: Sequence[Array | None], names: Sequence[str]) -> None:
-        """The task metric of outputs that were computed elsewhere, with the first of their comparisons.
+    def device(self, outputs: Sequence[Array | None], names: Sequence[str]) -> None:
+        """The task metric of the device's outputs, with the first of their comparisons.
 
         Nothing where the metric is no mean over samples, or an output was not given.
         """
@@ -204,7 +205,7 @@ class SetAccumulator:
         known = {name: array for name, array in zip(names, outputs, strict=False) if array is not None}
         if len(known) < len(names):
             return
-        key, found = f"{kind}.0", self._metric.tally(known, self._labels)
+        key, found = "device.0", self._metric.tally(known, self._labels)
         self._statistics.comparisons[key] = self._statistics.comparisons[key].with_metric(found.values[:, 0])
 
     def knows(self, key: str) -> bool:

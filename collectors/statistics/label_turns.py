@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from quantmedic.engine.metrics.labels import AS_GIVEN
+
 Array = NDArray[Any]
-#: As they were given; what each order gives is held against it.
-GIVEN = "as given"
 #: So many labelled samples at least are read in all orders.
 SAMPLES = 64
 
@@ -24,7 +24,7 @@ def turns_of(labels: Array) -> Iterator[tuple[str, Array]]:
     """
     if labels.ndim < 2 or labels.dtype.kind not in "fiu" or labels[0].size < 2:
         return
-    yield GIVEN, labels
+    yield AS_GIVEN, labels
     for axis in range(1, labels.ndim):
         if labels.shape[axis] > 1:
             yield f"backwards along axis {axis}", np.flip(labels, axis)

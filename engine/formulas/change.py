@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from quantmedic.engine.case.facts import CaseFacts, QuantizerFacts, TensorFacts
 from quantmedic.engine.case.histogram import Bins
 from quantmedic.engine.case.records import Case
-from quantmedic.engine.formulas.fills import SILENT, beside_fill
+from quantmedic.engine.formulas.fills import SILENT, beside_fill, range_of
 from quantmedic.engine.formulas.methods import RangeMethod, Side, kl_ends, percentile_ends
 from quantmedic.engine.formulas.simulate import AnyGrid, ChannelGrid, Grid, best_grids, grids_over
 from quantmedic.engine.formulas.stored_bins import bin_tables, extremes, main_role, moments, seen_tensors, tensor_bins
@@ -279,7 +279,7 @@ def range_beside_fill(case: Case, facts: CaseFacts, targets: Targets) -> Change:
         beside = beside_fill(bins, own.fill) if bins is not None and own.fill is not None else None
         if beside is not None and own.fill is not None:
             beyond = SILENT if own.pattern == "softmax-input" and own.fill < 0 else 0.0
-            low, high = min(float(beside.low[0]), 0.0), max(float(beside.high[-1]), 0.0)
+            low, high = range_of(beside)
             grids[i] = Grid.over(low - beyond, high, own.quantizer.bits or 8, symmetric=False)
     behind = (k for k, op in enumerate(case.record.operators) if grids.keys() & set(op.inputs))
     return Change(grids, biases=frozenset(k for k in behind if facts.layers[k].bias.bits))

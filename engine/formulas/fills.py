@@ -32,12 +32,17 @@ def beside_fill(bins: Bins, fill: float) -> Bins | None:
     return bins.part(fill / 2, math.inf) if fill < 0 else bins.part(-math.inf, fill / 2)
 
 
+def range_of(beside: Bins) -> tuple[float, float]:
+    """Ends of the values beside a constant, and of 0."""
+    return min(float(beside.low[0]), 0.0), max(float(beside.high[-1]), 0.0)
+
+
 def end_beside(beside: Bins, fill: float, *, reads_softmax: bool) -> float:
     """A constant that may stand for another: where the values beside it, and 0, end.
 
     In front of a softmax so far below them that it gives what was masked hardly anything (``SILENT``).
     """
-    low, high = min(float(beside.low[0]), 0.0), max(float(beside.high[-1]), 0.0)
+    low, high = range_of(beside)
     if fill > 0:
         return high
     return low - (high - low) - SILENT if reads_softmax else low

@@ -13,7 +13,7 @@ from quantmedic.engine.case.tallies import Tally
 from quantmedic.engine.formulas.power import SampleSizes, sizes_of_counts, sizes_of_interval
 from quantmedic.engine.metrics.detection import BOX_METRICS, LITTLE
 from quantmedic.engine.metrics.kinds import Interval, kind_of
-from quantmedic.engine.metrics.labels import fit_of_labels
+from quantmedic.engine.metrics.labels import AS_GIVEN, ORDER, fit_of_labels
 from quantmedic.engine.metrics.paired import discordant, is_binary
 from quantmedic.engine.thresholds import Thresholds
 
@@ -29,8 +29,6 @@ _CONFIDENCE = 0.95
 _LABELS_JUDGED = 32
 #: Rates of errors in texts, and what they are where nothing at all is read.
 TEXT_METRICS, NOTHING_READ = ("cer", "wer"), 1.0
-#: Comparisons of what the metric is with labels in another order, and of what it is with them as given.
-_ORDER, _GIVEN = "labels ", "as given"
 #: Faults of labels that the quantized model must not have less of.
 _NEAR_CHANCE = ("chance", "weak")
 
@@ -97,9 +95,9 @@ def _better_order(metric: MetricFacts, case: Case, thresholds: Thresholds) -> tu
     """The order of the labels in which the float model is far better than as they were given, and its metric there."""
     statistics = case.statistics.get(metric.dataset) if metric.dataset is not None else None
     kept = statistics.comparisons if statistics is not None else {}
-    means = {key[len(_ORDER) : -2]: own.mean_metric for key, own in kept.items() if key.startswith(_ORDER)}
+    means = {key[len(ORDER) : -2]: own.mean_metric for key, own in kept.items() if key.startswith(ORDER)}
     values = {name: kind_of(metric.name).mean_of(mean) for name, mean in means.items() if mean is not None}
-    given = values.pop(_GIVEN, None)
+    given = values.pop(AS_GIVEN, None)
     if given is None or not values:
         return None
     best = (max if metric.higher_is_better is not False else min)(values, key=values.__getitem__)

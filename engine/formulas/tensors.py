@@ -26,7 +26,7 @@ from quantmedic.engine.decibels import DB_PER_BIT, sqnr_of_nmse
 from quantmedic.engine.formulas.columns import Floats, bits_between, per_tensor, ratio, recorded_fields
 from quantmedic.engine.formulas.distributions import clipping_of, distributions_of, shape_of
 from quantmedic.engine.formulas.error_facts import all_error_facts, deployed_facts
-from quantmedic.engine.formulas.fills import beside_fill, end_beside, fill_of
+from quantmedic.engine.formulas.fills import beside_fill, end_beside, fill_of, range_of
 from quantmedic.engine.formulas.simulate import (
     Grid,
     best_grids,
@@ -333,11 +333,11 @@ def _facts_beside_fill(case: Case, index: int, values: DistributionFacts, mask: 
     beside = beside_fill(bins, fill) if bins is not None and fill is not None else None
     if beside is None or grid is None or fill is None:
         return {"fill": fill}
-    width = max(float(beside.high[-1]), 0.0) - min(float(beside.low[0]), 0.0)
+    low, high = range_of(beside)
     return {
         "fill": fill,
         "unmasked_end": end_beside(beside, fill, reads_softmax=record.pattern == "softmax-input"),
-        "unmasked_levels": width / grid.step,
+        "unmasked_levels": (high - low) / grid.step,
         "unmasked_sqnr_db": float(predict_sqnr(beside, [grid])[0]) if beside.power() > 0 else None,
     }
 
