@@ -1,13 +1,14 @@
 """Findings grouped into suspected causes, with the changes that would repair them."""
 
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from quantmedic.engine.case.facts import CaseFacts, LayerFacts, OperandFacts, OutputFacts, TensorFacts
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.diagnosis.advice import advise, where_it_stands
 from quantmedic.engine.formulas.change import Change, Targets, everything, helped_places, widened_tensors
+from quantmedic.engine.formulas.tensors import quantized_for
 from quantmedic.engine.rules.evaluate import Finding, RuleResult
 from quantmedic.engine.rules.remedies import Remedy
 from quantmedic.engine.rules.remedy_kinds import REMEDY_KINDS, change_of
@@ -117,16 +118,8 @@ def targets_of(findings: Iterable[Finding], case: Case, facts: CaseFacts) -> Tar
                 tensors |= dict.fromkeys(range(len(facts.tensors)))
                 operators |= dict.fromkeys(range(len(facts.layers)))
     operators |= {writer[i]: None for i in tensors if i in writer}
-    tensors |= {i: None for k in operators for i in _quantized_for(k, case, facts)}
+    tensors |= {i: None for k in operators for i in quantized_for(case.record.operators[k], facts.tensors)}
     return Targets(tuple(tensors), tuple(operators))
-
-
-def _quantized_for(k: int, case: Case, facts: CaseFacts) -> Iterator[int]:
-    """What an operator writes, and what a product reads on a grid that is found at run time: that is its own."""
-    op = case.record.operators[k]
-    yield from (i for i in op.outputs if i is not None and not facts.tensors[i].quantizer.dynamic)
-    if op.is_compute:
-        yield from (i for i in op.inputs if i is not None and facts.tensors[i].quantizer.dynamic)
 
 
 @dataclass(frozen=True)

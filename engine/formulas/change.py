@@ -19,7 +19,7 @@ from quantmedic.engine.formulas.fills import SILENT, beside_fill, range_of
 from quantmedic.engine.formulas.methods import RangeMethod, Side, kl_ends, percentile_ends
 from quantmedic.engine.formulas.simulate import AnyGrid, ChannelGrid, Grid, best_grids, grids_over
 from quantmedic.engine.formulas.stored_bins import bin_tables, extremes, main_role, moments, seen_tensors, tensor_bins
-from quantmedic.engine.formulas.tensors import grid_of, is_signed_grid, predicted_sqnr
+from quantmedic.engine.formulas.tensors import grid_of, is_signed_grid, predicted_sqnr, quantized_for
 from quantmedic.engine.operator_types import LAYOUTS, SELECTIONS
 
 Floats = NDArray[np.float64]
@@ -297,11 +297,8 @@ def no_quantizer(case: Case, facts: CaseFacts, targets: Targets) -> Change:
 
 
 def in_float(case: Case, facts: CaseFacts, targets: Targets) -> Change:
-    """Layers with what they write, and with what they read on a grid that is found at run time, which is theirs."""
     weights: dict[int, WeightForm] = dict.fromkeys(_with_weights(targets, facts), "float")
-    own = _with_fixed_grid(targets, facts) if targets.operators else _with_grid(targets, facts)
-    read = [i for i in _read_by(case, targets.operators).tensors if facts.tensors[i].quantizer.dynamic]
-    return Change(dict.fromkeys([*own, *read]), weights, frozenset(targets.operators))
+    return Change(dict.fromkeys(_with_grid(targets, facts)), weights, frozenset(targets.operators))
 
 
 def float_with_inputs(case: Case, facts: CaseFacts, targets: Targets) -> Change:
@@ -315,7 +312,7 @@ def group_float(case: Case, facts: CaseFacts, targets: Targets) -> Change:
     named = {op.name: k for k, op in enumerate(case.record.operators)}
     feeders = [named[name] for k in targets.operators for name in facts.layers[k].group if name in named]
     operators = tuple(dict.fromkeys([*targets.operators, *feeders]))
-    tensors = {i for k in operators for i in case.record.operators[k].outputs if i is not None}
+    tensors = {i for k in operators for i in quantized_for(case.record.operators[k], facts.tensors)}
     return in_float(case, facts, Targets(tuple(sorted(tensors | set(targets.tensors))), operators))
 
 

@@ -4,7 +4,7 @@ A number that is not measured, or undefined, is NaN in a column and None in a fa
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -377,6 +377,13 @@ def with_neighbour_bits(case: Case, tensors: tuple[TensorFacts, ...]) -> tuple[T
 
 def _fewest(bits: Sequence[int | None], places: Iterable[int]) -> int | None:
     return min((own for place in places if (own := bits[place]) is not None), default=None)
+
+
+def quantized_for(op: OperatorRecord, tensors: Sequence[TensorFacts]) -> Iterator[int]:
+    """What an operator writes, and what a product reads on a grid that is found at run time: that is its own."""
+    yield from (i for i in op.outputs if i is not None and not tensors[i].quantizer.dynamic)
+    if op.is_compute:
+        yield from (i for i in op.inputs if i is not None and tensors[i].quantizer.dynamic)
 
 
 def run_time_bits(op: OperatorRecord, tensors: Sequence[TensorFacts]) -> int | None:
