@@ -26,46 +26,19 @@ import ast
 import csv
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import Any
 
-from .forms import (
-    activations,
-    catches,
-    controls,
-    data,
-    graph,
-    habits,
-    handoffs,
-    public,
-    reports,
-    rumours,
-    runtime,
-    variants,
-    weights,
-    workshop,
-)
+from . import forms
 from .mild import searched
 from .patient import Patient
 
 #: Sets that tuning did not see when they were asked first; of g to i nothing is left.
 SETS = "abcdefjklmn"
-FORM_MODULES = (
-    activations,
-    catches,
-    controls,
-    data,
-    graph,
-    habits,
-    handoffs,
-    public,
-    reports,
-    rumours,
-    runtime,
-    variants,
-    weights,
-    workshop,
-)
+#: All modules of forms, in the order of their names.
+FORM_MODULES = tuple(import_module(f"{forms.__name__}.{found.name}") for found in iter_modules(forms.__path__))
 Form = Callable[[Patient], Patient]
 FAMILIES = ("sanity", "data", "weights", "activations", "graph", "precision", "runtime")
 TABLE = Path(__file__).with_name("faults.csv")
