@@ -298,6 +298,11 @@ class DatasetFacts(Facts):
         "poor for both, large where they were fitted to other data",
         "share",
     )
+    odd_range_share: float | None = fact(
+        "share of the noise at the output that goes with the range of the judged values, of quantizers that see usual "
+        "samples as wide in both sets and half a bit more of range in the representative one; from the loss budget",
+        "share",
+    )
     input_range_ratio: float | None = fact(
         "width of the range of a quantized network input / width of this set's values, both with 0.0; on a symmetric "
         "grid reach / absmax; of several inputs that of the one whose range fits least. An input that stays in "

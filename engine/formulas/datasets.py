@@ -31,7 +31,7 @@ from quantmedic.engine.formulas.input_relation import (
     relation_facts,
 )
 from quantmedic.engine.formulas.methods import RangeEnd, Side, find_method
-from quantmedic.engine.formulas.noise_sources import misfit_share
+from quantmedic.engine.formulas.noise_sources import misfit_share, odd_range_share
 from quantmedic.engine.formulas.stored_bins import bins_of_view, extremes
 from quantmedic.engine.formulas.strays import Strays, strays_by_role, words_of
 from quantmedic.engine.special_functions import entropy
@@ -52,7 +52,8 @@ FEW_NEGATIVE = 0.01
 def dataset_facts(case: Case, tensors: tuple[TensorFacts, ...]) -> tuple[DatasetFacts, ...]:
     """Facts of each data set, by `ROLES`; all but the role are None of one that was not given."""
     clipped, strays = clipped_shares(case, tensors), _strays(case)
-    shared = {**domain_facts(case, clipped), "misfit_share": misfit_share(case, tensors)} if clipped else {}
+    shares = {"misfit_share": misfit_share(case, tensors), "odd_range_share": odd_range_share(case, tensors)}
+    shared = {**domain_facts(case, clipped), **shares} if clipped else {}
     views = [DatasetFacts(role=role) for role in ROLES]
     for place, role in enumerate(ROLES):
         if role in clipped:

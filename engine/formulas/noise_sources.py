@@ -37,6 +37,10 @@ FEEDER_STEPS = 3
 MOST = 0.5
 #: Quantizers that make so much of the noise have to be known before anything is said of all.
 UNKNOWN = 0.1
+#: A range so many times as wide costs half a bit.
+HALF_A_BIT = 2**0.5
+#: Usual samples of two sets are alike where those of one are less than so many times as wide.
+ALIKE = 1.25
 _CLIPPED: tuple[tuple[Mechanism, str], ...] = (("clipped-low", "clipped_low"), ("clipped-high", "clipped_high"))
 #: What shows how a quantizer makes noise that clips nothing, in the order in which it is asked.
 _SHOWN_BY: tuple[tuple[Mechanism, str], ...] = (
@@ -239,6 +243,33 @@ def misfit_share(case: Case, tensors: Sequence[TensorFacts]) -> float | None:
         else:
             found += made * min(share_of_gain(max(min(known), 0.0)), _mended_by_data(piece, noisiest))
     return min(found * share, 1.0) if unknown < UNKNOWN else None
+
+
+def odd_range_share(case: Case, tensors: Sequence[TensorFacts]) -> float | None:
+    """Share of the noise at the output that ranges make which a few odd values of the representative set have set.
+
+    Counted is what goes with the range of the judged values, of quantizers whose usual samples are as wide in both sets
+    while the whole representative set is half a bit wider. None without both sets or a loss budget.
+    """
+    budget = case.record.loss_budget
+    if budget is None or not {"representative", "validation"} <= case.statistics.keys():
+        return None
+    noisiest = noisiest_output(budget)
+    found = sum(
+        max(piece.shares[noisiest], 0.0) * _mended_by_data(piece, noisiest)
+        for piece in budget.pieces
+        if len(piece.sources) == 1 and (read := piece.sources[0].tensors) and all(_is_odd(tensors[i]) for i in read)
+    )
+    return min(found * simulated_share(budget, noisiest), 1.0)
+
+
+def _is_odd(tensor: TensorFacts) -> bool:
+    """The usual representative sample is as wide as the usual validation sample, the whole set much wider."""
+    there, here = tensor.representative.values, tensor.validation.values
+    if not (there.width and here.width and there.sample_range_ratio and here.sample_range_ratio):
+        return False
+    wider = there.width / here.width
+    return wider > HALF_A_BIT and wider * there.sample_range_ratio / here.sample_range_ratio < ALIKE
 
 
 def _mended_by_data(piece: PieceRecord, output: int) -> float:
