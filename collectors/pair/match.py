@@ -41,15 +41,33 @@ def match(
 
     ``given`` is what the user knows: float operators by quantized operators, by name. ``renamed`` is the same,
     derived from a toolchain's way of naming; it counts as much as equal names do.
+
+    Weights count before names, which toolchains give anew. Where operators then read what their twins do not, because
+    weights of two layers changed places, names count first if that leaves fewer of these.
     """
-    return _Matcher(float_graph, quantized, given or {}, renamed or {}).run()
+    by_weights = _Matcher(float_graph, quantized, given or {}, renamed or {})
+    found = by_weights.run()
+    if not by_weights.contradictions:
+        return found
+    by_names = _Matcher(float_graph, quantized, given or {}, renamed or {}, names_first=True)
+    other = by_names.run()
+    return other if by_names.contradictions < by_weights.contradictions else found
 
 
 class _Matcher:
     def __init__(
-        self, float_graph: Graph, quantized: Graph, given: Mapping[str, str], renamed: Mapping[str, str]
+        self,
+        float_graph: Graph,
+        quantized: Graph,
+        given: Mapping[str, str],
+        renamed: Mapping[str, str],
+        *,
+        names_first: bool = False,
     ) -> None:
         self.float_graph, self.quantized = float_graph, quantized
+        self.names_first = names_first
+        #: Operators that read what their twins do not.
+        self.contradictions = 0
         named = {op.name: op for op in float_graph.operators}
         self.given = {mine: named[theirs] for mine, theirs in given.items()}
         self.renamed = {mine: named[theirs] for mine, theirs in renamed.items()}
@@ -169,8 +187,9 @@ class _Matcher:
         reach = [set(self._downstream(self.result.tensors[n])) for n in mine if n in self.result.tensors]
         return all(any(name in options for name in theirs) for options in reach)
 
-    def _score(self, op: Operator, twin: Operator) -> tuple[float, bool, bool, bool, bool, int]:
+    def _score(self, op: Operator, twin: Operator) -> tuple[bool, float, bool, bool, bool, bool, int]:
         return (
+            self.names_first and op.name == twin.name,
             round(self._weight_likeness(op, twin), 1),
             self._reads_alike(op, twin),
             op.attributes == twin.attributes,
@@ -196,6 +215,7 @@ class _Matcher:
         return float(a @ b / scale) if scale > 0 else 0.0
 
     def _pair(self, op: Operator, twin: Operator) -> None:
+        self.contradictions += not self._reads_alike(op, twin) and any(n in self.result.tensors for n in op.inputs)
         self.taken.add(twin.index)
         self.result.operators[op.index] = twin
         self._settle_inputs(op, twin)
