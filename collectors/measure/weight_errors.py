@@ -74,9 +74,9 @@ def resemblance(stored: Constant, source: Values, axis: int | None) -> dict[str,
     # What lies beyond the grid is clipped, not misplaced.
     off = np.abs(values - np.clip(source, *quantizer.ends(source.shape)))
     far = off > MISPLACED_STEPS * step
-    if far.any():
-        step = step * 2.0 ** (quantizer.bits - code_facts(stored, source).get("effective_bits", quantizer.bits))
-        far = off > MISPLACED_STEPS * step
+    if far.any() and (bits := code_facts(stored, source).get("effective_bits", quantizer.bits)) < quantizer.bits:
+        far &= _codes_away(values, source, step) > 1
+        step = step * 2.0 ** (quantizer.bits - bits)
     error, misplaced = (values - source).astype(np.float64), float(far.mean())
     made, power = _power(error[far]), _power(error)
     found: dict[str, float | str | None] = {
@@ -95,6 +95,17 @@ def resemblance(stored: Constant, source: Values, axis: int | None) -> dict[str,
         "axis_gain_db": _axis_gain_db(stored, source, axis),
         "scale_axis": scale_axis(stored, source, axis),
     }
+
+
+def _codes_away(values: Values, source: Values, step: Values) -> NDArray[np.int64]:
+    """How many of the codes in use lie between the code of each weight and the one nearest to its float value.
+
+    Few codes may lie unevenly, as powers of two do.
+    """
+    codes, wanted = np.rint(values / step), source / step
+    used = np.unique(codes)
+    nearest = np.searchsorted((used[1:] + used[:-1]) / 2, wanted)
+    return np.abs(nearest - np.searchsorted(used, codes))
 
 
 def difference_of_floats(values: Values, source: Values, axis: int | None) -> dict[str, float | None]:
