@@ -5,11 +5,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx
+from numpy.typing import NDArray
 
 from quantmedic.collectors.from_onnx.onnx_graph import OnnxGraph, attributes_of
 from quantmedic.collectors.pair.constants import Constant
 from quantmedic.collectors.pair.graph import Operator, consumers_of
-from quantmedic.collectors.pair.quantizer import Quantizer
+from quantmedic.collectors.pair.quantizer import Quantizer, unpack_codes
 
 #: Position of a scale or zero point that is missing, or computed at run time.
 _NOWHERE = -1
@@ -149,14 +150,35 @@ class _IntegerOperator:
         return name
 
     def _packed_weights(self) -> str:
-        """Note bits, block size and scales of the weights of MatMulNBits, which stay packed."""
-        name = str(self._node.input[1])
-        bits, block = self._attributes.integer("bits", 4), self._attributes.integer("block_size") or None
-        scales = self._graph.constants.get(self._node.input[2])
-        scale = np.zeros((), np.float32) if scales is None or scales.values is None else scales.values
-        quantizer = Quantizer(scale, np.zeros(scale.shape, np.int64), bits, False, 0, block)
-        self._graph.constants[name] = Constant(name, None, quantizer)
+        """Note the weights of MatMulNBits, which are packed by output channel in blocks of its inputs."""
+        name, read = str(self._node.input[1]), self._attributes.integer
+        bits, block, shape = read("bits", 4), read("block_size"), (read("N"), read("K"))
+        packed, scales = (self._graph.constants.get(self._node.input[i]) for i in (1, 2))
+        if packed is None or packed.codes is None or scales is None or scales.values is None or not block:
+            self._graph.constants[name] = Constant(name, None, Quantizer.at_run_time())
+            return name
+        blocks = -(-shape[1] // block)
+        scale = scales.values.reshape(shape[0], blocks).T
+        grid = Quantizer(scale, self._packed_zeros((shape[0], blocks), bits).T, bits, False, 0, block)
+        codes = _unpack_rows(packed.codes, bits, shape).T
+        self._graph.constants[name] = Constant(name, grid.dequantize(codes), grid, codes)
+        self._graph.codes[name] = grid
         return name
+
+    def _packed_zeros(self, shape: tuple[int, int], bits: int) -> NDArray[np.generic]:
+        """Zero points of MatMulNBits by output channel and block: packed like codes, or float, or the middle code."""
+        stored = self._graph.constants.get(self._input(3))
+        if stored is not None and stored.codes is not None:
+            return _unpack_rows(stored.codes, bits, shape).astype(np.int64)
+        if stored is not None and stored.values is not None:
+            return stored.values.reshape(shape)
+        return np.full(shape, 2 ** (bits - 1), np.int64)
+
+
+def _unpack_rows(packed: NDArray[np.generic], bits: int, shape: tuple[int, int]) -> NDArray[np.generic]:
+    """Codes that are packed row by row; what fills the last bytes of a row is left out."""
+    codes = unpack_codes(packed.view(np.uint8).ravel(), bits, packed.size * 8 // bits, signed=False)
+    return codes.reshape(shape[0], -1)[:, : shape[1]]
 
 
 def join_dynamic(graph: OnnxGraph) -> None:

@@ -219,7 +219,7 @@ def code_facts(stored: Constant, source: Values) -> dict[str, float]:
         return {}
     if quantizer.bits > MOST_COUNTED_BITS:
         return {}
-    rows = source.reshape(1, -1) if quantizer.axis is None else rows_along(source, quantizer.axis % source.ndim)
+    rows = _rows_of_scales(source, quantizer)
     kind = GridKind(quantizer.bits, symmetric=_is_even(quantizer))
     used = _distinct(codes.reshape(1, -1), np.ones(1), quantizer.bits)
     usable = _distinct(rows, full_steps(rows, kind), quantizer.bits)
@@ -257,13 +257,12 @@ def grid_predictions(stored: Constant, source: Values, axis: int | None) -> dict
     if axis is not None:
         even = GridKind(quantizer.bits, symmetric=True)
         found["predicted_per_channel_sqnr_db"] = _full_range_sqnr_db(rows_along(source, axis), even)
-    if quantizer.block_size:
-        return found
     kind = GridKind(quantizer.bits, symmetric=_is_even(quantizer))
-    rows = source.reshape(1, -1) if quantizer.axis is None else rows_along(source, quantizer.axis % source.ndim)
+    rows = _rows_of_scales(source, quantizer)
     noise, power = best_noise(rows, kind), power_of(rows)
     found["predicted_best_sqnr_db"] = known_sqnr_db(float(power.sum()), float(noise.sum()))
-    if axis is not None and quantizer.axis is not None and quantizer.axis % source.ndim == axis:
+    along = None if quantizer.axis is None or quantizer.block_size else quantizer.axis % source.ndim
+    if axis is not None and along == axis:
         tops = np.abs(rows).max(axis=1)
         known = (tops > DEAD * tops.max()) & (power > 0) & np.isfinite(noise)
         worst = float(sqnr_db(power[known], noise[known]).min()) if known.any() else None
@@ -273,6 +272,19 @@ def grid_predictions(stored: Constant, source: Values, axis: int | None) -> dict
     if min(codes.get("effective_bits", 8), quantizer.bits) < 8:
         found["predicted_8bit_sqnr_db"] = _full_range_sqnr_db(rows, replace(kind, bits=8))
     return found
+
+
+def _rows_of_scales(source: Values, quantizer: Quantizer) -> Values:
+    """A row for each scale, with the values that share it; a last block that is not full is filled with zeros."""
+    if quantizer.axis is None:
+        return source.reshape(1, -1)
+    axis = quantizer.axis % source.ndim
+    if not quantizer.block_size:
+        return rows_along(source, axis)
+    along = np.moveaxis(source, axis, -1)
+    missing = -along.shape[-1] % quantizer.block_size
+    filled = np.pad(along, [*[(0, 0)] * (along.ndim - 1), (0, missing)])
+    return np.ascontiguousarray(filled.reshape(-1, quantizer.block_size))
 
 
 def _is_even(quantizer: Quantizer) -> bool:

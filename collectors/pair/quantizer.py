@@ -17,7 +17,9 @@ def code_ends(bits: int, signed: bool) -> tuple[int, int]:
 
 
 def unpack_codes(content: NDArray[np.uint8], bits: int, size: int, *, signed: bool) -> NDArray[np.int8 | np.uint8]:
-    """Codes of fewer than 8 bits that stand packed in bytes, the first in the lowest bits, one to a byte."""
+    """Codes of up to 8 bits that stand packed in bytes, the first in the lowest bits, one to a byte."""
+    if bits == 8:
+        return content[:size].view(np.int8 if signed else np.uint8)
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
     codes = ((content[:, None] >> shifts) & (2**bits - 1)).reshape(-1)[:size]
     half = np.int8(1 << (bits - 1))

@@ -144,6 +144,29 @@ def test_weights_of_four_bits_and_in_blocks(subtests):
                 np.testing.assert_allclose(constant.values, deployed, rtol=1e-6)
 
 
+def test_packed_weights_are_read_as_the_runtime_reads_them(subtests):
+    rng = np.random.default_rng(5)
+    inputs, outputs, block = 40, 6, 16  # the last block is not full
+    blocks = -(-inputs // block)
+    for bits, zeros in ((4, "packed"), (4, "float"), (4, None), (8, "packed"), (8, None)):
+        with subtests.test(bits=bits, zeros=zeros):
+            net = Net()
+            net.const("w", rng.integers(0, 256, (outputs, blocks, block * bits // 8)).astype(np.uint8))
+            net.const("steps", rng.uniform(0.01, 0.1, outputs * blocks).astype(np.float32))
+            names = [net.input("x", [inputs, inputs]), "w", "steps"]
+            if zeros == "packed":
+                net.const("z", rng.integers(0, 256, outputs * -(-blocks * bits // 8)).astype(np.uint8))
+            elif zeros == "float":
+                net.const("z", rng.uniform(0, 15, outputs * blocks).astype(np.float32))
+            names += ["z"] * (zeros is not None)
+            settings = {"K": inputs, "N": outputs, "bits": bits, "block_size": block}
+            net.output(net.add("MatMulNBits", *names, out="y", domain=MICROSOFT, **settings))
+            weight = graph_of(net.model()).constants["w"]
+            assert weight.quantizer.bits == bits and weight.codes.shape == (inputs, outputs)
+            expected = run(net.model(), {"x": np.eye(inputs, dtype=np.float32)})["y"]
+            assert np.allclose(weight.values, expected, atol=1e-4)
+
+
 def test_two_quantizers_of_one_tensor_are_kept_apart():
     net, x = dense()
     fine = net.quantize(x, 0.01, np.uint8(128), out="fine")
