@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import onnx
@@ -165,7 +166,7 @@ class _IntegerOperator:
         self._graph.codes[name] = grid
         return name
 
-    def _packed_zeros(self, shape: tuple[int, int], bits: int) -> NDArray[np.generic]:
+    def _packed_zeros(self, shape: tuple[int, int], bits: int) -> NDArray[Any]:
         """Zero points of MatMulNBits by output channel and block: packed like codes, or float, or the middle code."""
         stored = self._graph.constants.get(self._input(3))
         if stored is not None and stored.codes is not None:

@@ -265,6 +265,10 @@ class DatasetFacts(Facts):
         "those whose range ends as far short of it, whichever is smaller: no calibrator does both with one set",
         "share",
     )
+    common_range_share: float | None = fact(
+        "share of quantized activations that share the most frequent scale and range, of six at least", "share"
+    )
+    common_range_reading: str | None = fact("how many they are, and their range, in words")
     exact_range_share: float | None = fact(
         "share of quantized activations whose range ends, on the side of this set's largest magnitude, within 1 % "
         "of it",

@@ -1,7 +1,8 @@
 """Facts of the data sets and of the task metric, from the sample tables and the first input's statistics."""
 
 import math
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,8 @@ EXACT = 0.01
 AWRY = 0.05
 #: Percentiles that keep nearly all values end within this of the largest magnitude, as ranges of all values do.
 CUT = 0.1
+#: Fewer quantizers may share a grid by chance, as operators that hand values on do.
+SEVERAL = 6
 #: Share of negative values that a range which begins at zero was not taken from: the usual tails are cut off by a
 #: hundredth at most.
 FEW_NEGATIVE = 0.01
@@ -173,16 +176,24 @@ def _unseen_channels(case: Case, statistics: SetStatistics, validation: SetStati
     return float((there & ~here).sum() / there.sum()) if there.any() else None
 
 
+def _common_range(tensors: Sequence[TensorFacts]) -> dict[str, Any]:
+    """How many of several quantizers share one grid, and which: where data set them, they differ."""
+    grids = Counter((t.quantizer.scale, t.quantizer.low, t.quantizer.high) for t in tensors)
+    if len(tensors) < SEVERAL:
+        return {}
+    (scale, low, high), count = grids.most_common(1)[0]
+    which = f"{low:.4g} to {high:.4g} (scale {scale:.4g})"
+    reading = f"{count} of {len(tensors)} ranges of activations are one and the same, {which}"
+    return {"common_range_share": count / len(tensors), "common_range_reading": reading}
+
+
 def _range_facts(case: Case, tensors: tuple[TensorFacts, ...], role: Role) -> dict[str, Any]:
     """How the quantizers' ranges fit what a data set shows; fixed ranges do not come from data."""
-    # What begins at zero in front of negative values lacks the sign; no other data would have shown that.
-    places = {
-        place: t
-        for place, t in enumerate(tensors)
-        if t.quantizer.high is not None
-        and t.producer not in KNOWN_RANGE
-        and not _lacks_sign(t.quantizer, getattr(t, role).values)
+    set_by_data = {
+        i: t for i, t in enumerate(tensors) if t.quantizer.high is not None and t.producer not in KNOWN_RANGE
     }
+    # What begins at zero in front of negative values lacks the sign; no other data would have shown that.
+    places = {i: t for i, t in set_by_data.items() if not _lacks_sign(t.quantizer, getattr(t, role).values)}
     own = list(places.values())
     shares = [share for t in own if (share := getattr(t, role).clipping.share) is not None]
     # A calibrator saw the samples that are not measured, too: against the others, any range looks too wide.
@@ -204,6 +215,7 @@ def _range_facts(case: Case, tensors: tuple[TensorFacts, ...], role: Role) -> di
         "clipped_share_peak": ratio(max(shares, default=None), _at_least(usual, 1e-3)),
         "ranges_both_ways": min(beyond, short) / len(reaches) if reaches else None,
         "exact_range_share": sum(exact) / len(exact) if exact else None,
+        **_common_range(list(set_by_data.values())),
         "range_reach": float(np.median(reaches)) if reaches else None,
     }
 
