@@ -41,7 +41,7 @@ def explanation(code: str, rule_folders: Iterable[str | Path] = ()) -> str:
     )
     if found is None:
         found = _toolchain(wanted, base, pages) or _section(wanted, pages) or _remedy(wanted, base)
-    found = found or _short_fact(wanted, base)
+    found = found or _short_fact(wanted, base) or _word(wanted, base, pages)
     if found is None:
         raise QuantmedicError(f"nothing is called {code!r}", help=_where_else(wanted, base, pages))
     return found
@@ -49,11 +49,11 @@ def explanation(code: str, rule_folders: Iterable[str | Path] = ()) -> str:
 
 def _page_of_rule(wanted: str, base: RuleBase, pages: Mapping[str, str]) -> str | None:
     """The page of a rule that is called by its id, its name or its cause; rules of the same cause are named below."""
-    rules = [rule for rule in base.rules if wanted.upper() == rule.id or wanted.lower() in (rule.name, rule.cause)]
+    rules = [rule for rule in base.rules if wanted.upper() == rule.id or _plain(wanted) in (rule.name, rule.cause)]
     if not rules:
         return None
     # The rule that bears the name comes before others of that cause.
-    first = min(rules, key=lambda rule: wanted.lower() not in (rule.id.lower(), rule.name))
+    first = min(rules, key=lambda rule: _plain(wanted) not in (rule.id.lower(), rule.name))
     shared = explained_rules(pages[first.id])
     others = [rule for rule in base.rules if rule.cause == first.cause and rule.id not in (first.id, *shared)]
     if not others:
@@ -61,7 +61,7 @@ def _page_of_rule(wanted: str, base: RuleBase, pages: Mapping[str, str]) -> str 
     links = ", ".join(f"[{rule.id}]({rule.id}.md) {rule.name}" for rule in others)
     said = fill(f"Other rules name `{first.cause}` too: {links}.", 120, break_on_hyphens=False)
     page = pages[first.id].rstrip()
-    if wanted.lower() != first.cause:
+    if _plain(wanted) != first.cause:
         return f"{page}\n\n## The same cause\n\n{said}\n"
     # The word may come from the finding of any of them, and the reader has to know it before the page begins.
     title, _, rest = page.partition("\n")
@@ -158,6 +158,38 @@ def _remedy(wanted: str, base: RuleBase) -> str | None:
     return "\n\n".join(lines) + "\n"
 
 
+def _word(wanted: str, base: RuleBase, pages: Mapping[str, str]) -> str | None:
+    """Where a word is used that has no page: an option of a toolchain, or a part of the names of rules."""
+    word = re.compile(rf"(?<![\w-]){re.escape(wanted)}(?![\w-])", re.IGNORECASE)
+    rules = [f"* [{own.id}]({own.id}.md) {own.name}" for own in base.rules if _plain(wanted) in own.name.split("-")]
+    titles = {own.name: own.title for own in base.toolchains}
+    setting = {
+        f"* {remedy.title} ({titles.get(snippet.toolchain, snippet.toolchain)})": None
+        for remedy in base.remedies.values()
+        for snippet in remedy.snippets
+        if word.search(snippet.code + repr(snippet.options))
+    }
+    marked = re.compile(rf"`[^`\n]*{word.pattern}[^`\n]*`", re.IGNORECASE)
+    named = [page for page in _general_first(pages) if marked.search(pages[page])]
+    if not (rules or setting or named):
+        return None
+    links = [f"* [{_title_of(pages[page])}]({page}.md): {_line_with(marked, pages[page])}" for page in named]
+    parts = {"Rules that are called so": rules, "Remedies that set it": list(setting), "Where the manual has it": links}
+    lines = [f"# {wanted}", *(f"## {title}\n\n" + "\n".join(own) for title, own in parts.items() if own)]
+    return "\n\n".join(lines) + "\n"
+
+
+def _line_with(word: re.Pattern[str], page: str) -> str:
+    """The line of a page on which a word stands first, without marks of lists and tables."""
+    found = next(line for line in page.splitlines() if word.search(line))
+    return " ".join(part.strip() for part in found.lstrip("#* ").split("|") if part.strip())
+
+
+def _general_first(pages: Mapping[str, str]) -> list[str]:
+    """Pages about a subject before those of rules, which only touch it."""
+    return sorted(pages, key=lambda name: name != "index" and not name.startswith("general/"))
+
+
 def _title_of(page: str) -> str:
     return page.partition("\n")[0].removeprefix("# ")
 
@@ -232,9 +264,7 @@ def _where_else(wanted: str, base: RuleBase, pages: Mapping[str, str]) -> str:
     if (code := _SHORT_CODE.fullmatch(wanted)) and (whole := f"{code[1].upper()}{int(code[2]):03}") in of_rules:
         near = [whole, *(name for name in near if name != whole)]
     word = re.compile(rf"\b{re.escape(wanted)}\b", re.IGNORECASE)
-    # Pages about a subject before those of rules, which only touch it.
-    general_first = sorted(pages, key=lambda name: name != "index" and not name.startswith("general/"))
-    on = [name.removeprefix("general/") for name in general_first if word.search(pages[name])][:5]
+    on = [name.removeprefix("general/") for name in _general_first(pages) if word.search(pages[name])][:5]
     said = [f"did you mean {', '.join(near)}?"] if near else []
     said += [f"{'The word also stands' if near else 'the word stands'} on the pages {', '.join(on)}"] if on else []
     return " ".join(said) or "quantmedic explain index lists all pages, quantmedic explain --list rules the rules"
