@@ -83,8 +83,7 @@ def checked_labels(labels: Array, where: str) -> Array:
             where=f"{where}  {labels.dtype}",
             help="give class indices, numbers for mae and rmse, or texts for cer and wer",
         )
-    if not labels.ndim:
-        raise DataError("labels are a single number", where=f"{where}  {labels}", help="give one label per sample")
+    labels = np.atleast_1d(labels)  # a batch of one sample may come with a number
     return labels.reshape(-1) if labels.size == len(labels) else labels
 
 

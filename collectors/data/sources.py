@@ -81,6 +81,14 @@ class Source(ABC):
         return None
 
 
+def _is_labelled_batch(source: Iterable[object], inputs: Sequence[InputSpec]) -> bool:
+    """A pair of the samples and their labels, and no two batches."""
+    if not isinstance(source, tuple) or len(source) != 2 or len(inputs) != 1:
+        return False
+    shapes = [np.shape(part) for part in source if hasattr(part, "__array__")]
+    return len(shapes) == 2 and 0 < len(shapes[1]) < len(shapes[0]) and shapes[0][0] == shapes[1][0]
+
+
 def open_source(source: object, inputs: Sequence[InputSpec], preprocessing: Preprocessing, role: Role) -> Source:
     """The source that the user's path, array, mapping, function or iterable stands for."""
     if isinstance(source, str | Path):
@@ -101,7 +109,7 @@ def open_source(source: object, inputs: Sequence[InputSpec], preprocessing: Prep
     if callable(source):
         return FunctionSource(source, getattr(source, "__name__", "function"), inputs, role)
     if isinstance(source, Iterable) and not isinstance(source, Iterator):
-        batches: Iterable[object] = source
+        batches: Iterable[object] = [source] if _is_labelled_batch(source, inputs) else source
         return FunctionSource(lambda: batches, type(source).__name__, inputs, role)
     raise DataError(
         f"unrecognized kind of {role} data",

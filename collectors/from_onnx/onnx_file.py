@@ -14,6 +14,10 @@ from quantmedic.engine.reading_limits import ONNX_BYTES
 
 #: How often all external data may be named; tied weights name some of it twice.
 _NAMED_AGAIN = 4
+_MODULE = (
+    "export it with torch.onnx.export(model, example, 'model.onnx', dynamo=True), or give both modules in Python: "
+    "quantmedic.diagnose(float_module, quantized_module, validation=…)"
+)
 _ONNX_FILE = "give the path of an ONNX file"
 _CHECKPOINT = (
     "checkpoints of language models are for diagnose, check and collect: quantmedic diagnose FLOAT QUANT "
@@ -85,7 +89,10 @@ def _parse_file(path: Path) -> onnx.ModelProto:
         raise input_files.missing_model(path, _ONNX_FILE)
     model = onnx.ModelProto()
     try:
-        model.ParseFromString(input_files.read_bytes(path, ONNX_BYTES))
+        content = input_files.read_bytes(path, ONNX_BYTES)
+        if content[:2] == b"PK":
+            raise ModelError("a file of PyTorch, or another archive, and no ONNX model", where=str(path), help=_MODULE)
+        model.ParseFromString(content)
     except (DecodeError, ValueError, OSError) as error:
         raise ModelError(
             "not a readable ONNX model", where=f"{path}: {error}", help="is the file complete, and is it ONNX?"

@@ -24,6 +24,7 @@ Float32 = NDArray[np.float32]
 SAMPLES = 2
 #: Output columns whose codes are counted one by one.
 MAX_COLUMNS = 1024
+_HALF = "the float model computes in float16: give the float32 one that both came from"
 
 
 @dataclass
@@ -179,6 +180,7 @@ def settle(models: Models, first: Batch, floats: Mapping[str, Array], codes: Map
         raise ModelError(
             "no tensor of the two models can be compared",
             where=[str(models.float_graph.path), str(models.quantized.path)],
+            help=_HALF if any(x.dtype == np.float16 for x in floats.values()) else None,
         )
     shown: dict[int, Shape | None] = {
         i: codes[tensor.number].shape for i, tensor in enumerate(plan.tensors) if tensor.number in codes

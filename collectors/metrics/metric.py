@@ -27,6 +27,8 @@ from quantmedic.engine.case.tallies import Tally
 from quantmedic.engine.errors import DataError
 from quantmedic.engine.metrics.kinds import KINDS, Interval, MetricKind, built_in_kind, kind_of
 
+#: What others call a built-in metric.
+_OTHER_NAMES = {"accuracy": "top1", "acc": "top1", "top-1": "top1", "top-5": "top5"}
 _DIRECTIONS = {"higher": True, "lower": False}
 _TALLIES: Mapping[str, Callable[[Reading, Outputs, Array], Tally]] = {
     "top1": top_k,
@@ -116,6 +118,7 @@ def load_metric(
         parse_options(spec, options or {})
         function, higher = import_metric(spec, higher, output)
         return Metric(spec, higher, partial(call_metric, spec, function))
+    spec = _OTHER_NAMES.get(spec, spec)
     kind = built_in_kind(spec)
     if kind is None or kind.higher_is_better is None:
         near = get_close_matches(spec, KINDS, 1)

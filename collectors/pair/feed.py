@@ -54,11 +54,16 @@ def feed_of(batch: Batch, graph: Graph) -> dict[str, Array]:
 
 
 def _as_taken(array: Array, spec: TensorSpec, graph: Graph) -> Array:
-    """What an input takes: the array itself where it has no sample axis, codes where the graph dequantizes it."""
+    """What an input takes: the array itself where it has no sample axis, codes where the graph dequantizes it.
+
+    One model of a pair may take float16 where the other takes float32.
+    """
     taps = graph.quantizers.get(spec.name, [])
     takes_codes = spec.dtype is not None and spec.dtype.kind in "iu"
     if array.dtype.kind == "f" and takes_codes and taps and taps[0].quantizer is not None:
         array = taps[0].quantizer.encode(np.asarray(array, np.float32)).astype(spec.dtype)
+    if spec.dtype is not None and {array.dtype.kind, spec.dtype.kind} == {"f"}:
+        array = array.astype(spec.dtype, copy=False)
     # What has no sample axis comes as a batch of one.
     return array if array.ndim == len(spec.shape or ()) else array.reshape(array.shape[1:])
 

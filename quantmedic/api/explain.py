@@ -41,7 +41,8 @@ def explanation(code: str, rule_folders: Iterable[str | Path] = ()) -> str:
     )
     if found is None:
         found = _toolchain(wanted, base, pages) or _section(wanted, pages) or _remedy(wanted, base)
-    found = found or _short_fact(wanted, base) or _word(wanted, base, pages)
+    found = found or _short_fact(wanted, base) or _page_of_rule(_plain(wanted), base, pages)
+    found = found or _word(wanted, base, pages)
     if found is None:
         raise QuantmedicError(f"nothing is called {code!r}", help=_where_else(wanted, base, pages))
     return found
@@ -49,11 +50,11 @@ def explanation(code: str, rule_folders: Iterable[str | Path] = ()) -> str:
 
 def _page_of_rule(wanted: str, base: RuleBase, pages: Mapping[str, str]) -> str | None:
     """The page of a rule that is called by its id, its name or its cause; rules of the same cause are named below."""
-    rules = [rule for rule in base.rules if wanted.upper() == rule.id or _plain(wanted) in (rule.name, rule.cause)]
+    rules = [rule for rule in base.rules if wanted.upper() == rule.id or wanted.lower() in (rule.name, rule.cause)]
     if not rules:
         return None
     # The rule that bears the name comes before others of that cause.
-    first = min(rules, key=lambda rule: _plain(wanted) not in (rule.id.lower(), rule.name))
+    first = min(rules, key=lambda rule: wanted.lower() not in (rule.id.lower(), rule.name))
     shared = explained_rules(pages[first.id])
     others = [rule for rule in base.rules if rule.cause == first.cause and rule.id not in (first.id, *shared)]
     if not others:
@@ -61,7 +62,7 @@ def _page_of_rule(wanted: str, base: RuleBase, pages: Mapping[str, str]) -> str 
     links = ", ".join(f"[{rule.id}]({rule.id}.md) {rule.name}" for rule in others)
     said = fill(f"Other rules name `{first.cause}` too: {links}.", 120, break_on_hyphens=False)
     page = pages[first.id].rstrip()
-    if _plain(wanted) != first.cause:
+    if wanted.lower() != first.cause:
         return f"{page}\n\n## The same cause\n\n{said}\n"
     # The word may come from the finding of any of them, and the reader has to know it before the page begins.
     title, _, rest = page.partition("\n")
@@ -169,19 +170,21 @@ def _word(wanted: str, base: RuleBase, pages: Mapping[str, str]) -> str | None:
         for snippet in remedy.snippets
         if word.search(snippet.code + repr(snippet.options))
     }
-    marked = re.compile(rf"`[^`\n]*{word.pattern}[^`\n]*`", re.IGNORECASE)
-    named = [page for page in _general_first(pages) if marked.search(pages[page])]
-    if not (rules or setting or named):
+    links = [
+        f"* [{_title_of(pages[page])}]({page}.md): {line}"
+        for page in _general_first(pages)
+        if (line := _line_with_code(word, pages[page]))
+    ]
+    if not (rules or setting or links):
         return None
-    links = [f"* [{_title_of(pages[page])}]({page}.md): {_line_with(marked, pages[page])}" for page in named]
     parts = {"Rules that are called so": rules, "Remedies that set it": list(setting), "Where the manual has it": links}
     lines = [f"# {wanted}", *(f"## {title}\n\n" + "\n".join(own) for title, own in parts.items() if own)]
     return "\n\n".join(lines) + "\n"
 
 
-def _line_with(word: re.Pattern[str], page: str) -> str:
-    """The line of a page on which a word stands first, without marks of lists and tables."""
-    found = next(line for line in page.splitlines() if word.search(line))
+def _line_with_code(word: re.Pattern[str], page: str) -> str:
+    """The first line of a page that has the word as code, without marks of lists and tables; empty where none has."""
+    found = next((line for line in page.splitlines() if any(map(word.search, _CODE.findall(line)))), "")
     return " ".join(part.strip() for part in found.lstrip("#* ").split("|") if part.strip())
 
 

@@ -105,7 +105,7 @@ def test_output_is_picked_by_name():
 
 def test_unknown_metrics_and_directions():
     for spec, direction, message in (
-        ("top-1", None, "did you mean top1"),
+        ("topp1", None, "did you mean top1"),
         ("f2", None, "module:function"),
         ("mae", "higher", "other direction"),
         ("top1", "up", "--metric-option direction=higher or"),
