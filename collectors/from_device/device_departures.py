@@ -79,6 +79,8 @@ class _Sums:
     #: Σ of the device's values, of those here, of the squares of the device's, and of the products.
     moments: NDArray[np.float64] = field(default_factory=lambda: np.zeros(4))
     difference: Beyond = field(default_factory=Beyond)
+    #: Σ of the squares of the device's values, of those times what its operator makes here, and of the squares of that.
+    own: NDArray[np.float64] = field(default_factory=lambda: np.zeros(3))
     device: Beyond = field(default_factory=Beyond)
     here: Beyond = field(default_factory=Beyond)
 
@@ -107,6 +109,14 @@ class _Sums:
         if other <= 0:
             return None
         return float((xy - x * y) / np.sqrt(own * other)) if own > 0 else 0.0
+
+    def factor(self) -> tuple[float, float] | None:
+        """What the device multiplies by, of least squares, and what is left beside that over what it explains."""
+        xx, xy, yy = self.own
+        if xy == 0 or yy == 0:
+            return None
+        explained = xy * xy / yy
+        return float(xy / yy), float(max(xx - explained, 0.0) / explained)
 
     def agrees(self) -> bool:
         """The device's tensor is that of the model here, but for rounding."""
@@ -210,6 +220,9 @@ def _add_own(sums: Mapping[int, _Sums], simulated: GivenSimulation, batch: Batch
         made = simulated(batch, values).rounded
         for i, found in sums.items():
             difference = np.nan_to_num(values[i] - made[i], copy=False, nan=0.0, posinf=0.0, neginf=0.0)
+            if kind == "device":
+                x, y = (each.astype(np.float64).ravel() for each in (values[i], made[i]))
+                found.own += np.nan_to_num((x @ x, x @ y, y @ y))
             beyond = found.device if kind == "device" else found.here
             beyond.add(difference, found.step(difference.shape))
 
@@ -233,8 +246,11 @@ def _record_of(
     steps: float | None = max(found.device.steps - OWN_KERNELS * found.here.steps, 0.0)
     if before is not None:
         energy, steps = _first_departure(found, [sums[k] for k in before[i] if k in sums])
+    factor, left = found.factor() or (None, None)
     return DeviceTensorRecord(
         tensor=i,
+        factor=factor,
+        factor_nmse=left,
         nmse=found.over_power(found.noise),
         own_nmse=None if energy is None else found.over_power(energy),
         own_steps=None if steps is None or found.grid is None else steps / max(found.count, 1),

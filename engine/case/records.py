@@ -247,13 +247,16 @@ class DeviceTensorRecord(Record):
     ``nmse`` is the energy of the difference over that of the tensor here. ``own_nmse`` and ``own_steps`` are of what
     the device computes otherwise than the tensor's operator does of the device's own tensors before it: energy over
     that of the tensor, and mean square in steps of its grid. Differences of one step are rounding, and left out. None
-    where that is not known; ``own_steps`` of a tensor without a fixed grid.
+    where that is not known; ``own_steps`` of a tensor without a fixed grid. ``factor`` is what the device multiplies
+    the same by, and ``factor_nmse`` what is left beside that.
     """
 
     tensor: int
     nmse: float
     own_nmse: float | None = None
     own_steps: float | None = None
+    factor: float | None = None
+    factor_nmse: float | None = None
 
 
 class DeviceRecord(Record):

@@ -249,6 +249,12 @@ class DeviceTensorFacts(Facts):
         "dB",
     )
     own_steps: float | None = fact("mean of that d² in steps of the grid", "steps²")
+    factor: float | None = fact(
+        "device's tensor / what the tensor's operator makes of the device's own tensors before it, by least squares",
+        "ratio",
+    )
+    factor_sqnr_db: float | None = fact("SQNR that this one factor leaves", "dB")
+    taken_scale: float | None = fact("scale of the grid / factor: on this scale the device seems to take the codes")
     layers: tuple[str, ...] = Field(
         default=(), description="names of the layers that compute it from tensors that were compared, in their order"
     )

@@ -64,6 +64,11 @@ class Contender(NamedTuple):
         return self.suspect.findings
 
     @property
+    def is_of_data(self) -> bool:
+        """A rule found it that judges a data set."""
+        return any(found.rule.scope == "dataset" for found in self.findings)
+
+    @property
     def is_doubt(self) -> bool:
         """It makes the comparison doubtful, which may explain everything else."""
         return self.cause.severity == "high" and _is_of_comparison(self.cause)
@@ -85,8 +90,7 @@ class Contender(NamedTuple):
     @property
     def size(self) -> tuple[bool, bool, float]:
         """How much its repair changes: nothing but data, then nothing but ranges, then few places."""
-        is_of_data = any(found.rule.scope == "dataset" for found in self.findings)
-        return not is_of_data, self.contains_others, self._places
+        return not self.is_of_data, self.contains_others, self._places
 
     @property
     def _places(self) -> float:
@@ -206,7 +210,7 @@ class Competition:
             is_general = is_widespread and own.suspect.is_global and own.gain_db is None
             confidence, gain = own.cause.confidence, own.gain_db
             worth = self._claim_db(own) if gain is None else confidence * gain
-            is_seen = own.suspect.is_global and confidence >= EVIDENT
+            is_seen = own.is_of_data and confidence >= EVIDENT
             originates = is_seen or any(found.layer in born for found in own.findings)
             suffices = own.heals_by_itself(enough_db)
             return *own.order, not is_general, not suffices, -worth, not originates, -confidence, own.cause.rules

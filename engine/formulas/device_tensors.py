@@ -18,7 +18,13 @@ def tensors_with_device(
     samples = case.record.device.samples
     compared = {record.tensor for record in case.record.device.tensors}
     found = {
-        record.tensor: _device_tensor(record, samples, _layers_between(case, record.tensor, compared), thresholds)
+        record.tensor: _device_tensor(
+            record,
+            tensors[record.tensor].quantizer.scale,
+            samples,
+            _layers_between(case, record.tensor, compared),
+            thresholds,
+        )
         for record in case.record.device.tensors
     }
     return tuple(
@@ -55,7 +61,7 @@ def departure_fields(layers: tuple[LayerFacts, ...], case: Case) -> FieldsByPlac
 
 
 def _device_tensor(
-    record: DeviceTensorRecord, samples: int, layers: tuple[str, ...], thresholds: Thresholds
+    record: DeviceTensorRecord, scale: float | None, samples: int, layers: tuple[str, ...], thresholds: Thresholds
 ) -> DeviceTensorFacts:
     own = None if record.own_nmse is None else sqnr_db(1.0, record.own_nmse)
     begins = None if own is None else own < thresholds.threshold("device_begins_sqnr_db")
@@ -66,6 +72,9 @@ def _device_tensor(
         sqnr_db=sqnr_db(1.0, record.nmse),
         own_sqnr_db=own,
         own_steps=record.own_steps,
+        factor=record.factor,
+        factor_sqnr_db=None if record.factor_nmse is None else sqnr_db(1.0, record.factor_nmse),
+        taken_scale=scale / record.factor if scale and record.factor else None,
         layers=layers,
         begins=begins,
     )

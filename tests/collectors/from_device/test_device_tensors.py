@@ -162,6 +162,18 @@ def test_the_rule_names_the_layer_and_not_the_model(paths: tuple[Path, Path]) ->
     assert "simulator-differs-from-device" in {cause.cause for cause in quantmedic.judge(without, BASE).causes}
 
 
+def test_a_kernel_that_takes_another_output_scale_is_named_with_that_scale(paths: tuple[Path, Path]) -> None:
+    model = onnx.ModelProto()
+    model.CopyFrom(QUANTIZED)
+    reader = next(node for node in model.graph.node if node.output[0] == "relu1_dq")
+    stated = next(numpy_helper.to_array(t) for t in model.graph.initializer if t.name == reader.input[1])
+    model.graph.initializer.append(numpy_helper.from_array((0.6 * stated).astype(np.float32), "taken"))
+    reader.input[1] = "taken"
+    case = collected(paths, tensors_of(model, {"image": X}))
+    (named,) = [c for c in quantmedic.judge(case, BASE).causes if c.cause == "device-departs"]
+    assert named.rules[0] == "R017" and "0.600 times" in named.message and f"{stated / 0.6:.6f}" in named.message
+
+
 def test_a_sound_model_on_a_device_that_departs_is_called_so(paths: tuple[Path, Path]) -> None:
     """Not degraded: here it loses nothing."""
     dump = tensors_of(altered("mix1", "channels"), {"image": X})
