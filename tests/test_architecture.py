@@ -298,6 +298,7 @@ OTHER_WRITERS = {
     ("collectors/case_file/archive.py", "save"): "in memory",
     ("collectors/from_language_model/unfinished.py", "memmap"): "a file that is open already",
     ("quantmedic/api/judging.py", "mkdtemp"): "a folder that stays, for the browser to show",
+    ("quantmedic/mcp/work.py", "fdopen"): "standard output, which is open already",
     ("quantmedic/xquant_tensorboard.py", "EventFileWriter"): "in a scratch folder, whose files are copied",
 }
 

@@ -1,4 +1,4 @@
-"""What ARCHITECTURE.md and CONTRIBUTING.md list is what the repository holds.
+"""What ARCHITECTURE.md, CONTRIBUTING.md and AGENTS.md list is what the repository holds.
 
 ``python tests/test_documents.py`` writes the tables of ARCHITECTURE.md again, and the arguments of ``collect`` for
 type checkers, which are made of the options that `quantmedic/api/options.py` declares.
@@ -16,7 +16,7 @@ import pytest
 from quantmedic.api.options import TAKEN
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = ("ARCHITECTURE.md", "CONTRIBUTING.md")
+DOCUMENTS = ("ARCHITECTURE.md", "CONTRIBUTING.md", "AGENTS.md")
 #: What a newcomer reads first fits on two screens; the manual has the rest.
 README_LINES = 120
 #: Folders that install, from left to right as a run passes through them.

@@ -19,6 +19,7 @@ _EXTRAS = {
     "torch": "torch",
     "weights": "safetensors",
     "cluster": "distributed",
+    "mcp": "mcp",
     "mct": "tensorboard",
 }
 

@@ -81,7 +81,7 @@ def fix(
             report=report,
             progress=progress,
         )
-    for line in _result_lines(found, output):
+    for line in result_lines(found, output):
         print_line(line)
     if report is not None:
         print_line(f"reports: {report}")
@@ -96,7 +96,7 @@ def _next_step(before: Diagnosis) -> str:
     return "the report says what was tried (--report FOLDER); more samples or a larger --budget may decide"
 
 
-def _result_lines(found: Fixed, output: Path) -> Iterator[str]:
+def result_lines(found: Fixed, output: Path) -> Iterator[str]:
     if found.after is not None:
         yield from fixed_lines(found.before, found.after, output.name)
         yield from calibration_lines(found.before)

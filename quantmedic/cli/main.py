@@ -49,6 +49,7 @@ COMMANDS = {
         "quantmedic.cli.explain:explain", "Print the page of a rule, cause, fact, topic or command."
     ),
     "show": LazyCommand("quantmedic.cli.show:show", "Print the tables of a case: layers, one layer, data sets."),
+    "mcp": LazyCommand("quantmedic.cli.mcp:mcp", "Serve these commands to a coding agent, as tools."),
 }
 
 
