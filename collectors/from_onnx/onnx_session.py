@@ -13,7 +13,7 @@ from quantmedic.collectors.data.messages import error_line
 from quantmedic.collectors.from_onnx.float_codes import has_float_codes
 from quantmedic.collectors.from_onnx.onnx_graph import OnnxGraph
 from quantmedic.collectors.from_onnx.providers import CPU, RECORDED, chosen_providers, require_providers
-from quantmedic.collectors.from_onnx.traits import multiplies_codes, older_than_its_quantizers
+from quantmedic.collectors.from_onnx.traits import lacks_zero_points, multiplies_codes, older_than_its_quantizers
 from quantmedic.collectors.from_onnx.unsigned import unsigned_tap, with_unsigned_pairs
 from quantmedic.collectors.measure.host import wants_exact_kernels
 from quantmedic.collectors.measure.memory import is_short, return_free_blocks
@@ -80,7 +80,8 @@ def make_session(
     # Of operators that are written as functions its rewriting of quantizers makes graphs that it refuses itself.
     # Of codes that are small floats it takes the zero for the lowest one, and drops a Relu in front of the quantizer.
     plain = plain or has_float_codes(model)
-    in_float = in_float or bool(model.functions) or (exact and multiplies_codes(model)) or _stands_for_another(model)
+    unfit = exact and (multiplies_codes(model) or lacks_zero_points(model))
+    in_float = in_float or bool(model.functions) or unfit or _stands_for_another(model)
     failure: Exception | None = None
     # onnxruntime 1.32 fails to rewrite weights that several operators share, and convolutions of 4-bit activations.
     # What it refuses is tried in float, where nothing saturates either.

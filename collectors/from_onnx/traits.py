@@ -136,3 +136,13 @@ def multiplies_codes(model: onnx.ModelProto) -> bool:
     readers = (made.get(node.input[1]) for node in model.graph.node if node.op_type == "MatMul")
     codes = {node.input[0] for node in readers if node is not None and node.op_type == "DequantizeLinear"}
     return any(name not in constants and made[name].op_type != "Constant" for name in codes if name in made)
+
+
+def lacks_zero_points(model: onnx.ModelProto) -> bool:
+    """Whether codes have a scale for each channel, and no zero points, which PyTorch writes so.
+
+    Asked for kernels that do not saturate, onnxruntime 1.32 makes weights unsigned with one zero point, and fails.
+    """
+    several = {tensor.name for tensor in model.graph.initializer if np.prod(tensor.dims) > 1}
+    readers = (node for node in model.graph.node if node.op_type == "DequantizeLinear")
+    return any(node.input[1] in several and not any(node.input[2:]) for node in readers)
