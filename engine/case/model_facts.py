@@ -27,7 +27,7 @@ class FamilyFacts(Facts):
     Quantizers that each make a little of the noise, or that hide each other's, show only so what recovers it.
     """
 
-    share: float | None = fact("share of the noise at the noisiest output that they make together", "ratio")
+    share: float | None = fact("share of the noise at the leading output that they make together", "ratio")
     outcome: OutcomeFacts = OutcomeFacts()
 
 
@@ -132,7 +132,7 @@ class ModelFacts(Facts):
         "operand of it erased; where the outputs are no classes, an output is under quantize_error_sqnr_db or spoiled"
     )
     unsimulated_share: float | None = fact(
-        "share of the noise at the noisiest output that no quantizer makes (loss budget)", "share"
+        "share of the noise at the leading output that no quantizer makes (loss budget)", "share"
     )
     departures_share: float | None = fact(
         "share of it that begins at operators which depart from their weights and grids (loss budget)", "share"

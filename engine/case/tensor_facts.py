@@ -9,7 +9,7 @@ from quantmedic.engine.case.fact_base import Facts, Pattern, Role, Words, fact
 
 
 class OutcomeFacts(Facts):
-    """What changes of quantizers recover: shares of the noise that these make at the noisiest output.
+    """What changes of quantizers recover: shares of the noise that these make at the leading output.
 
     By simulated runs of the loss budget. A change that alters nothing recovers 0; None where none was tried.
     """
@@ -28,13 +28,13 @@ class OutcomeFacts(Facts):
 
 
 class SourceFacts(Facts):
-    """What one quantizer does to the noise at the network's noisiest output, by the experiments of the loss budget.
+    """What one quantizer does to the noise at the network's leading output, by the experiments of the loss budget.
 
     What goes is a share of that noise; it is known where the quantizer makes a part that matters.
     """
 
     share: float | None = fact(
-        "share of the noise at the noisiest output that it makes (loss budget: the mean of what it adds before and "
+        "share of the noise at the leading output that it makes (loss budget: the mean of what it adds before and "
         "after the others); negative where it makes up for others",
         "ratio",
     )
@@ -287,7 +287,7 @@ class TensorFacts(Facts):
     )
     source: SourceFacts = SourceFacts()
     departure_share: float | None = fact(
-        "share of the noise at the noisiest output that begins here and that no quantizer makes: what the deployed "
+        "share of the noise at the leading output that begins here and that no quantizer makes: what the deployed "
         "model computes here otherwise than its weights and grids say, added to the simulated network alone (loss "
         "budget)",
         "share",

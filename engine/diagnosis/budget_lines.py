@@ -33,7 +33,7 @@ from quantmedic.engine.contract.budget_report import (
 from quantmedic.engine.decibels import sqnr_db
 from quantmedic.engine.diagnosis.suspects import Suspect
 from quantmedic.engine.formulas.change import Targets
-from quantmedic.engine.formulas.noise_sources import MOST, mechanism_of, noisiest_output, simulated_share
+from quantmedic.engine.formulas.noise_sources import MOST, leading_output, mechanism_of, simulated_share
 from quantmedic.engine.metrics.contributions import loss_interval
 from quantmedic.engine.metrics.kinds import loses_shares
 from quantmedic.engine.rules.evaluate import Finding
@@ -127,21 +127,21 @@ class Attribution:
         return budget_report(self.budget, self.record, [self._name_targets(s.cause, s.findings) for s in suspects])
 
     def share_of_suspects(self, suspects: Iterable[Suspect]) -> dict[str, float]:
-        """Share of the noisiest output's noise that the layers and tensors make which each suspect names.
+        """Share of the leading output's noise that the layers and tensors make which each suspect names.
 
         A suspect that is about a data set or the whole model names none, and is left out.
         """
         budget = self.budget
-        noisiest = noisiest_output(budget)
-        scale = simulated_share(budget, noisiest)
+        leading = leading_output(budget)
+        scale = simulated_share(budget, leading)
         found = {}
         for suspect in suspects:
             named = self._name_targets(
                 suspect.cause, [f for f in suspect.findings if f.rule.scope not in GLOBAL_SCOPES]
             )
             if named.findings:
-                own = [p.shares[noisiest] for p in budget.pieces if all(names_it(named, s) for s in p.sources)]
-                departed = [d.shares[noisiest] for d in budget.departures or () if names_it(named, _kernel_of(d))]
+                own = [p.shares[leading] for p in budget.pieces if all(names_it(named, s) for s in p.sources)]
+                departed = [d.shares[leading] for d in budget.departures or () if names_it(named, _kernel_of(d))]
                 found[suspect.cause] = scale * sum(own) + sum(departed)
         return found
 
@@ -161,6 +161,7 @@ def budget_report(budget: LossBudget, record: CaseRecord, causes: Sequence[Named
     # Of a simulated network that is noisier than the real one, the parts still make up all of it.
     scale = np.minimum(simulated / np.where(deployed > 0, deployed, np.inf), 1.0)
     order = np.argsort(-deployed, kind="stable")
+    order = np.array(sorted(order.tolist(), key=lambda k: k != leading_output(budget)))
     view = _View(record, scale[order], order, causes, TaskView.of(budget, record))
     own: list[PieceRecord] = []
     others: list[PieceRecord] = []
@@ -272,7 +273,7 @@ def _sum_of(losses: Iterable[Sequence[float] | Floats]) -> Floats:
 
 @dataclass(frozen=True)
 class _View:
-    """How pieces are shown: names, the noisiest output first, shares of the quantized model's noise."""
+    """How pieces are shown: names, the leading output first, shares of the quantized model's noise."""
 
     record: CaseRecord
     scale: Floats

@@ -14,7 +14,7 @@ from quantmedic.engine.contract.budget_report import LossOrigin
 from quantmedic.engine.diagnosis.prediction import ENOUGH_DB, Prediction, is_faithful, is_grave, predict
 from quantmedic.engine.diagnosis.suspects import Repair, Suspect, digest, general_repairs, places_of
 from quantmedic.engine.formulas.change import Change, requantize_weights
-from quantmedic.engine.formulas.noise_sources import noisiest_output
+from quantmedic.engine.formulas.noise_sources import leading_output
 from quantmedic.engine.rules.remedy_kinds import AT_MOST, BOUNDS, MORE_BITS, REMEDY_KINDS
 from quantmedic.engine.rules.rulebase import RuleBase
 
@@ -313,7 +313,7 @@ def _family_kinds(case: Case) -> list[str]:
     if budget is None:
         return []
     kinds: dict[str, None] = {}
-    output = noisiest_output(budget)
+    output = leading_output(budget)
     for family in budget.families:
         gone = {kind: shares[output] for kind, shares in family.heals.items() if REMEDY_KINDS[kind].everywhere}
         for barred in (MORE_BITS, ()):

@@ -35,6 +35,8 @@ CANCELLING = ("Add", "Sub")
 FEEDER_STEPS = 3
 #: A change mends a source where it takes away this share of what taking the source away does.
 MOST = 0.5
+#: Standard errors above 0 from which on a loss is none of chance.
+SURE = 2.0
 #: Quantizers that make so much of the noise have to be known before anything is said of all.
 UNKNOWN = 0.1
 #: A range so many times as wide costs half a bit.
@@ -71,9 +73,9 @@ def tensors_with_sources(case: Case, tensors: tuple[TensorFacts, ...]) -> tuple[
 
 def departure_facts(budget: LossBudget) -> dict[int, dict[str, float]]:
     """Facts of the tensors that the deployed model computes otherwise than its weights and grids say, by index."""
-    noisiest = noisiest_output(budget)
+    leading = leading_output(budget)
     return {
-        d.tensor: {"departure_share": d.shares[noisiest], "departure_sqnr_db": sqnr_db(1.0, d.nmse)}
+        d.tensor: {"departure_share": d.shares[leading], "departure_sqnr_db": sqnr_db(1.0, d.nmse)}
         for d in budget.departures or ()
     }
 
@@ -194,13 +196,13 @@ def budget_of_model(case: Case) -> dict[str, object]:
     budget = case.record.loss_budget
     if budget is None:
         return {}
-    noisiest = noisiest_output(budget)
-    share = simulated_share(budget, noisiest)
+    leading = leading_output(budget)
+    share = simulated_share(budget, leading)
     families = {"weights" if f.kind == "weight" else "activations": f for f in budget.families}
     return {
         "unsimulated_share": 1.0 - share,
-        "departures_share": None if budget.departures is None else sum(d.shares[noisiest] for d in budget.departures),
-        **{name: _facts_of_family(family, budget, noisiest, share) for name, family in families.items()},
+        "departures_share": None if budget.departures is None else sum(d.shares[leading] for d in budget.departures),
+        **{name: _facts_of_family(family, budget, leading, share) for name, family in families.items()},
     }
 
 
@@ -230,18 +232,18 @@ def misfit_share(case: Case, tensors: Sequence[TensorFacts]) -> float | None:
     budget = case.record.loss_budget
     if budget is None or not {"representative", "validation"} <= case.statistics.keys():
         return None
-    noisiest = noisiest_output(budget)
-    share = simulated_share(budget, noisiest)
+    leading = leading_output(budget)
+    share = simulated_share(budget, leading)
     found = unknown = 0.0
     for piece in budget.pieces:
         gaps = [_gap_db(tensors[i]) for source in piece.sources for i in source.tensors]
         if len(piece.sources) != 1 or not gaps:
             continue
-        made, known = max(piece.shares[noisiest], 0.0), [gap for gap in gaps if gap is not None]
+        made, known = max(piece.shares[leading], 0.0), [gap for gap in gaps if gap is not None]
         if len(known) < len(gaps):
             unknown += made
         else:
-            found += made * min(share_of_gain(max(min(known), 0.0)), _mended_by_data(piece, noisiest))
+            found += made * min(share_of_gain(max(min(known), 0.0)), _mended_by_data(piece, leading))
     return min(found * share, 1.0) if unknown < UNKNOWN else None
 
 
@@ -254,13 +256,13 @@ def odd_range_share(case: Case, tensors: Sequence[TensorFacts]) -> float | None:
     budget = case.record.loss_budget
     if budget is None or not {"representative", "validation"} <= case.statistics.keys():
         return None
-    noisiest = noisiest_output(budget)
+    leading = leading_output(budget)
     found = sum(
-        max(piece.shares[noisiest], 0.0) * _mended_by_data(piece, noisiest)
+        max(piece.shares[leading], 0.0) * _mended_by_data(piece, leading)
         for piece in budget.pieces
         if len(piece.sources) == 1 and (read := piece.sources[0].tensors) and all(_is_odd(tensors[i]) for i in read)
     )
-    return min(found * simulated_share(budget, noisiest), 1.0)
+    return min(found * simulated_share(budget, leading), 1.0)
 
 
 def _is_odd(tensor: TensorFacts) -> bool:
@@ -291,31 +293,47 @@ def _gap_db(tensor: TensorFacts) -> float | None:
 
 def source_facts(budget: LossBudget) -> dict[tuple[SourceKind, int], SourceFacts]:
     """What every quantizer does that was measured by itself, by its kind and the index of its tensor or operator."""
-    noisiest = noisiest_output(budget)
-    share = simulated_share(budget, noisiest)
+    leading = leading_output(budget)
+    share = simulated_share(budget, leading)
     found: dict[tuple[SourceKind, int], SourceFacts] = {}
     for piece in budget.pieces:
         if len(piece.sources) == 1:
             source = piece.sources[0]
-            facts = _facts_of_piece(piece, noisiest, share)
+            facts = _facts_of_piece(piece, leading, share)
             found |= dict.fromkeys([(source.kind, i) for i in (*source.tensors, *source.operators)], facts)
     return found
 
 
 def alone_sqnr_db(budget: LossBudget) -> dict[int, float]:
-    """SQNR of the noisiest output where only one tensor is quantized, by the index of the tensor."""
-    noisiest = noisiest_output(budget)
+    """SQNR of the leading output where only one tensor is quantized, by the index of the tensor."""
+    leading = leading_output(budget)
     return {
-        i: sqnr_db(1.0, piece.alone[noisiest] * budget.simulated[noisiest])
+        i: sqnr_db(1.0, piece.alone[leading] * budget.simulated[leading])
         for piece in budget.pieces
         if len(piece.sources) == 1
         for i in piece.sources[0].tensors
     }
 
 
-def noisiest_output(budget: LossBudget) -> int:
-    """The judged output whose noise is the largest share of its signal."""
+def leading_output(budget: LossBudget) -> int:
+    """The judged output by which sources are ranked: that of the source which loses most of the task, or the noisiest.
+
+    Of boxes and scores the task may be lost in the one, and the other be noisier.
+    """
+    loser = _loser_of_the_task(budget)
+    if loser is not None and max(loser.shares) >= MOST:
+        return int(np.argmax(loser.shares))
     return int(np.argmax(budget.deployed))
+
+
+def _loser_of_the_task(budget: LossBudget) -> PieceRecord | None:
+    """The piece that loses most of the task, where chance does not explain that; None where there is none."""
+    lost = float(np.mean(budget.task.simulated)) if budget.task is not None else 0.0
+    for piece in budget.pieces:
+        own = np.array(piece.task.share if piece.task is not None else ())
+        if lost > 0 and len(own) > 1 and own.mean() >= MOST * lost:
+            return piece if own.mean() > SURE * own.std(ddof=1) / math.sqrt(len(own)) else None
+    return None
 
 
 def simulated_share(budget: LossBudget, output: int) -> float:
@@ -390,20 +408,20 @@ def decoder_fields(layers: tuple[LayerFacts, ...], case: Case) -> FieldsByPlace:
 
 
 def _share_of(budget: LossBudget | None, tensors: Collection[int], operators: Collection[int]) -> float | None:
-    """Share of the noise at the noisiest output that quantizing these makes; None where nothing of them was measured.
+    """Share of the noise at the leading output that quantizing these makes; None where nothing of them was measured.
 
     Of sources that no run took apart all must be among them.
     """
     if budget is None:
         return None
-    noisiest = noisiest_output(budget)
+    leading = leading_output(budget)
     own = [
-        piece.shares[noisiest]
+        piece.shares[leading]
         for piece in budget.pieces
         if all(_is_among(source, tensors, operators) for source in piece.sources)
-        and not any(is_mended(piece, kind, noisiest) for kind in _RANGES)
+        and not any(is_mended(piece, kind, leading) for kind in _RANGES)
     ]
-    return min(sum(own) * simulated_share(budget, noisiest), 1.0) if own else None
+    return min(sum(own) * simulated_share(budget, leading), 1.0) if own else None
 
 
 def _is_among(source: SourceRecord, tensors: Collection[int], operators: Collection[int]) -> bool:

@@ -38,6 +38,7 @@ FIELDS = {
     "quantized_tensors": ("a_out", "b_out"),
     "types": ("Conv", "Softmax"),
     "ranges": {"a_out": (-1.0, 2.0)},
+    "taken": {"a_out": (0.004,)},
     "weight_axes": {"a.weight": (0,)},
     "channel_axes": {"a.weight": (0,)},
     "repair": InputRepair("image", 1, (2, 1, 0)).code(),

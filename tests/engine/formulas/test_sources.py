@@ -1,9 +1,17 @@
 """What one quantizer does to the noise at the output, as facts that rules can ask for."""
 
+import numpy as np
 import pytest
 
-from quantmedic.engine.case.budget_record import LossBudget, OutputPart, PieceRecord, SourceRecord
-from quantmedic.engine.formulas.noise_sources import source_facts
+from quantmedic.engine.case.budget_record import (
+    LossBudget,
+    OutputPart,
+    PieceRecord,
+    SourceRecord,
+    TaskLossRecord,
+    TaskShareRecord,
+)
+from quantmedic.engine.formulas.noise_sources import leading_output, source_facts
 
 CLIPPED = PieceRecord(
     sources=(SourceRecord(kind="activation", tensors=(3,)),),
@@ -40,6 +48,28 @@ def budget(simulated: float = 0.5) -> LossBudget:
         pieces=(CLIPPED, WEIGHTS, TOGETHER),
         complete=True,
     )
+
+
+def test_facts_are_of_the_output_where_most_of_the_task_is_lost() -> None:
+    """Boxes may lose it while scores are noisier."""
+
+    def with_losses(of_clipped: float, of_weights: float, noise: float = 0.01) -> LossBudget:
+        wobble = noise * np.sin(np.arange(8.0))
+        lost = {0: of_clipped + wobble, 1: of_weights - wobble, 2: 0.0 * wobble}
+        pieces = tuple(
+            piece.model_copy(update={"task": TaskShareRecord(share=tuple(lost[k]), alone=(), last=())})
+            for k, piece in enumerate(budget().pieces)
+        )
+        whole = tuple(sum(lost.values()))
+        task = TaskLossRecord(measure="metric", deployed=whole, simulated=whole, interaction=(0.0,) * 8)
+        return budget().model_copy(update={"pieces": pieces, "task": task})
+
+    noisiest, other = 0, 1
+    assert WEIGHTS.shares[other] > WEIGHTS.shares[noisiest]
+    assert leading_output(with_losses(0.02, 0.3)) == other
+    assert leading_output(with_losses(0.3, 0.02)) == noisiest
+    assert leading_output(with_losses(0.02, 0.3, noise=2.0)) == noisiest, "chance explains that loss"
+    assert leading_output(budget()) == noisiest
 
 
 def test_facts_are_of_the_noisiest_output() -> None:
