@@ -1,6 +1,7 @@
 """Evaluation: facts and rules give findings. Pure; a missing fact is never a pass (Kleene logic)."""
 
 import operator
+import re
 import string
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field, replace
@@ -35,6 +36,9 @@ COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "le": operator.le,
     "in": lambda value, choices: value in choices,
 }
+
+#: What a message says in brackets.
+_BRACKETS = re.compile(r" \([^()]*\)")
 
 #: The verdict on a subject: None where a fact is missing.
 Test = Callable[[Facts], bool | None]
@@ -341,10 +345,18 @@ def render_message(message: str, value_at: Callable[[str], object]) -> str:
     """Fill the ``{fact.path:format}`` fields of a message; a fact without a value reads "not measured".
 
     Of several facts, ``{fact.path|fact.path}``, the first that has a value is written; of a list its entries. A space
-    stands before ``%``, as in all other texts.
+    stands before ``%``, as in all other texts. What is said in brackets or behind a semicolon is left out where a fact
+    of it has no value.
     """
+
+    def is_told(text: str) -> bool:
+        names = (name for _, name, _, _ in string.Formatter().parse(text) if name)
+        return all(any(value_at(path) is not None for path in name.split("|")) for name in names)
+
     parts = []
-    for text, name, spec, _ in string.Formatter().parse(message):
+    told = _BRACKETS.sub(lambda found: found[0] if is_told(found[0]) else "", message)
+    first, *others = told.split("; ")
+    for text, name, spec, _ in string.Formatter().parse("; ".join([first, *filter(is_told, others)])):
         parts.append(text)
         if not name:
             continue
