@@ -265,6 +265,11 @@ class DatasetFacts(Facts):
         "those whose range ends as far short of it, whichever is smaller: no calibrator does both with one set",
         "share",
     )
+    constant_inputs: int | None = fact(
+        "inputs of the network that have one value in the whole representative set, and vary in the validation set",
+        "inputs",
+    )
+    constant_input_reading: str | None = fact("which they are, and that value, in words")
     common_range_share: float | None = fact(
         "share of quantized activations that share the most frequent scale and range, of six at least", "share"
     )

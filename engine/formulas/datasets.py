@@ -104,11 +104,25 @@ def _facts_of_set(
         classes=len(_classes(statistics)) or None,
         **of_both,
         **(_facts_against(case, statistics, validation) if validation is not None else {}),
+        **(_constant_inputs(case, tensors) if validation is not None and role == "representative" else {}),
         **_range_facts(case, tensors, role),
         **image_facts(case, statistics),
         **_stray_facts(strays[role] if std is not None else None),
         relation=relation,
     )
+
+
+def _constant_inputs(case: Case, tensors: tuple[TensorFacts, ...]) -> dict[str, Any]:
+    """Inputs of one value in the whole representative set that vary in the validation set."""
+    found = [
+        f"{tensor.name} is {there.min:g}"
+        for tensor, record in zip(tensors, case.record.tensors, strict=True)
+        if record.is_input
+        and (there := tensor.representative.values).min is not None
+        and there.min == there.max
+        and tensor.validation.values.width
+    ]
+    return {"constant_inputs": len(found), "constant_input_reading": ", ".join(found) or None}
 
 
 def _facts_against(case: Case, statistics: SetStatistics, validation: SetStatistics) -> dict[str, Any]:
