@@ -271,13 +271,19 @@ def _model_text(diagnosis: Diagnosis) -> str:
     if float_alone(diagnosis):
         return _float_text(model.float_model)
     kind = " ".join(visible(part) for part in (model.framework, model.format) if part)
-    parts = (kind, count(len(diagnosis.layers), "layer"), _coverage_text(model.quantized_share))
+    parts = (kind, count(len(diagnosis.layers), "layer"), _coverage_text(model.quantized_share, model.integer_share))
     return ", ".join(part for part in parts if part)
 
 
-def _coverage_text(share: float | None) -> str:
-    """How much is quantized of the layers with weights or a product of matrices, which the share is of."""
-    return "" if share is None else f"{percent(share, 0)} of compute layers quantized"
+def _coverage_text(share: float | None, integers: float | None) -> str:
+    """How much is quantized of the layers with weights or a product of matrices, which the share is of.
+
+    What is kept in few bits and computed in float is smaller, and no faster.
+    """
+    if share is None:
+        return ""
+    text = f"{percent(share, 0)} of compute layers quantized"
+    return f"{text} and none computed in integers (smaller, not faster)" if share and integers == 0 else text
 
 
 def _float_text(model: FloatFacts) -> str:
