@@ -116,7 +116,7 @@ def _constant_inputs(case: Case, tensors: tuple[TensorFacts, ...]) -> dict[str, 
     """Inputs of one value in the whole representative set that vary in the validation set."""
     found = [
         f"{tensor.name} is {there.min:g}"
-        for tensor, record in zip(tensors, case.record.tensors, strict=True)
+        for tensor, record in zip(tensors, case.record.tensors, strict=False)
         if record.is_input
         and (there := tensor.representative.values).min is not None
         and there.min == there.max
