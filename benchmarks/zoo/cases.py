@@ -100,6 +100,22 @@ UNSEEN_PAIRS: dict[str, tuple[tuple[str, str], ...]] = {
         ("flown-in-the-evening", "level-moved-across-a-sum"),
         ("divided-without-a-rest", "biases-in-half-a-byte"),
     ),
+    "o": (
+        ("hum-of-other-mains", "scores-layer-in-few-levels"),
+        ("told-at-half-the-gain", "slopes-of-another-count"),
+        ("middle-of-the-converter-left-in", "one-seat-much-louder"),
+        ("electrode-that-fell-off", "one-scale-for-a-block-forgotten"),
+        ("ranges-of-the-older-recorder", "nearness-told-from-the-first-place"),
+        ("four-of-the-faintest-hearts", "first-look-in-few-levels"),
+        ("laid-on-grey", "pools-joined-in-larger-units"),
+        ("farther-below", "middles-kept-within-their-cells"),
+        ("ranges-from-farther-below", "biases-shifted-to-the-right"),
+        ("folded-rows-first", "one-branch-much-louder"),
+        ("smoothed-by-the-telephone", "shuffled-the-other-way"),
+        ("by-the-light-of-the-trap", "channels-drawn-apart"),
+        ("one-frame-in-all-buffers", "told-above-the-other-half"),
+        ("blue-for-red-of-wings", "packed-in-woven-order"),
+    ),
 }
 
 #: Put into every network whatever the seed: what is sound must look sound in each.
@@ -110,6 +126,7 @@ EVERYWHERE = (
     "as-shipped",
     "as-agreed",
     "as-commissioned",
+    "as-surveyed",
 )
 
 
