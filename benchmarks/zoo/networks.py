@@ -342,7 +342,7 @@ FRESH_NETWORKS: dict[str, dict[str, Network]] = {
         "o": (
             _fresh("reefs", "boxes by middles, pixels folded, pools joined, colour", pictures.reefs, UNIT, DETECTION),
             _fresh("hearts", "patches of waves that attend, nearer ones more, gates", signals.hearts),
-            _fresh("moths", "depthwise, HardSwish, gains from the whole, colour", pictures.moths, PHOTOGRAPHS),
+            _fresh("moths", "depthwise, split and shuffled, colour", pictures.moths, PHOTOGRAPHS),
         ),
     }.items()
 }

@@ -589,11 +589,11 @@ def moths(rng: Random, count: int) -> tuple[Array, Array]:
     ]
     marked = np.choose(kinds[:, None, None] % 4, patterns) & inside
     wing = np.array([165, 140, 110]) * rng.uniform(0.6, 1.4, (count, 1)) + rng.normal(0, 25, (count, 3))
-    mark = wing + rng.choice([-1, 1], (count, 1)) * rng.uniform(28, 75, (count, 1)) + rng.normal(0, 18, (count, 3))
+    mark = wing + rng.choice([-1, 1], (count, 1)) * rng.uniform(35, 80, (count, 1)) + rng.normal(0, 18, (count, 3))
     bark = np.array([105, 92, 80]) * rng.uniform(0.6, 1.4, (count, 1)) + rng.normal(0, 10, (count, 3))
     grain = 12 * np.sin(x * 0.9 + 5 * np.sin(y * 0.12 + mx)) * rng.uniform(0.3, 1.5, (count, 1, 1))
     found = np.where(inside[:, None], wing[..., None, None], bark[..., None, None] + grain[:, None])
     found = np.where(marked[:, None], mark[..., None, None], found)
     found = np.where((across < 0.09)[:, None] & (np.abs(down) < 0.6)[:, None], 0.5 * wing[..., None, None], found)
-    found += rng.uniform(10, 55, (count, 1, 1, 1)) * rng.standard_normal(found.shape)
+    found += rng.uniform(10, 46, (count, 1, 1, 1)) * rng.standard_normal(found.shape)
     return found.round().clip(0, 255).astype(np.uint8), kinds.astype(np.int64)

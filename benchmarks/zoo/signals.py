@@ -580,15 +580,15 @@ def hearts(rng: Random, count: int) -> tuple[Array, Array]:
     found = np.zeros((count, MOMENTS_OF_A_HEART, LEADS))
     for leads, kind in zip(found, kinds, strict=True):
         pace, sizes = rng.uniform(15, 26), np.exp(rng.normal(0, 0.25, (3, LEADS))) * [[0.18], [1.5], [0.35]]
-        jitter = 0.17 if kind == 3 else 0.05
+        jitter = 0.24 if kind == 3 else 0.035
         gaps = pace * np.exp(rng.normal(0, jitter, 12))
         odd = int(rng.integers(2, 5))
         if kind == 1:
-            gaps[odd], gaps[odd + 1] = 0.65 * gaps[odd], 1.3 * gaps[odd + 1]
+            gaps[odd], gaps[odd + 1] = 0.58 * gaps[odd], 1.37 * gaps[odd + 1]
         if kind == 2:
             gaps[odd] *= 2
         at = np.cumsum(gaps) - gaps[0] - rng.uniform(0, pace)
-        width = rng.uniform(1.6, 2.4) if kind == 4 else rng.uniform(0.9, 1.45)
+        width = rng.uniform(1.8, 2.6) if kind == 4 else rng.uniform(0.9, 1.35)
         for beat in at:
             atrial, main, rest = (time - beat - shift for shift in (-4, 0, 6))
             leads += (kind != 3) * sizes[0] * np.exp(-np.square(atrial / 1.3))
@@ -598,5 +598,5 @@ def hearts(rng: Random, count: int) -> tuple[Array, Array]:
             leads += sizes[2] * np.exp(-np.square(rest / 2.4))
             leads += (kind == 5) * 0.4 * sizes[1] * np.exp(-np.square((rest + 2) / 2.6))
         leads += 0.3 * np.sin(time * rng.uniform(0.02, 0.09) + rng.uniform(0, 6.28, LEADS))
-        leads += rng.uniform(0.1, 0.6) * rng.standard_normal(leads.shape)
+        leads += rng.uniform(0.06, 0.42) * rng.standard_normal(leads.shape)
     return found.clip(-4, 4).astype(np.float32), kinds.astype(np.int64)

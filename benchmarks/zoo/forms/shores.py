@@ -291,18 +291,15 @@ def slopes_of_another_count(patient: Patient, amount: float) -> Patient:
     return deployed(patient, surgeon, *(n.name for name in names for n in surgeon.consumers(name)))
 
 
-def middles_kept_within_their_cells(patient: Patient, amount: float) -> Patient:
-    """The converter knows middles that stay within their cells, and this network's reach half a cell farther."""
+def middles_without_their_shift(patient: Patient, amount: float) -> Patient:
+    """Middles reach beyond their cells on both sides, and the converter takes less off than that for the first."""
     surgeon = patient.surgeon()
     adding = [n for n in surgeon.nodes("Add") if surgeon.constant(n.input[1]) is not None]
     shift = require([n for n in adding if surgeon.producer(n.input[0]).op_type == "Mul"], "no middles")[0]
-    wider, way = surgeon.producer(shift.input[0]), min(amount, 1)
-    known = (wider.input[1], shift.input[1])
-    wider.input[1] = surgeon.put("width_of_cells", np.float32(2 - way))
-    shift.input[1] = surgeon.put("middles_of_cells", surgeon.constant(shift.input[1]) + np.float32(0.5 * way))
-    for name in known:
-        surgeon.drop(name)
-    return deployed(patient, surgeon, wider.name, shift.name)
+    known = shift.input[1]
+    shift.input[1] = surgeon.put("middles_of_cells", surgeon.constant(known) + np.float32(0.5 * min(amount, 1)))
+    surgeon.drop(known)
+    return deployed(patient, surgeon, shift.name)
 
 
 def folded_rows_first(patient: Patient) -> Patient:
@@ -334,9 +331,11 @@ def shuffled_the_other_way(patient: Patient) -> Patient:
     surgeon = patient.surgeon()
     found = [n for n in surgeon.nodes("Reshape") if len(surgeon.shape(n.output[0])) == 5]
     node = picked(patient, require(found, "nothing is shuffled"), 0.4)[0]
-    shape = surgeon.constant(node.input[1]).copy()
+    known = node.input[1]
+    shape = surgeon.constant(known).copy()
     shape[[1, 2]] = shape[[2, 1]]
     node.input[1] = surgeon.put(f"{node.name}_other_way", shape)
+    surgeon.drop(known)
     return deployed(patient, surgeon, node.name)
 
 
