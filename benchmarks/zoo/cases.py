@@ -112,7 +112,7 @@ UNSEEN_PAIRS: dict[str, tuple[tuple[str, str], ...]] = {
         ("laid-on-grey", "folded-rows-first"),
         ("farther-below", "middles-without-their-shift"),
         ("farther-below", "corners-told-on-the-whole-map"),
-        ("one-frame-in-all-buffers", "told-above-the-other-half"),
+        ("smoothed-by-the-telephone", "signs-kept-for-wings"),
         ("by-the-light-of-the-trap", "told-above-the-other-half"),
         ("one-frame-in-all-buffers", "channels-drawn-apart"),
     ),
