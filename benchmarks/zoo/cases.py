@@ -100,6 +100,22 @@ UNSEEN_PAIRS: dict[str, tuple[tuple[str, str], ...]] = {
         ("flown-in-the-evening", "level-moved-across-a-sum"),
         ("divided-without-a-rest", "biases-in-half-a-byte"),
     ),
+    "o": (
+        ("four-of-the-faintest-hearts", "one-seat-much-louder"),
+        ("one-frame-in-all-buffers", "one-seat-much-louder"),
+        ("hum-of-other-mains", "one-seat-much-louder"),
+        ("told-at-half-the-gain", "one-seat-much-louder"),
+        ("four-of-the-faintest-hearts", "answers-for-any-heart"),
+        ("one-frame-in-all-buffers", "slopes-of-another-count"),
+        ("farther-below", "folded-rows-first"),
+        ("farther-below", "told-above-the-other-half"),
+        ("laid-on-grey", "folded-rows-first"),
+        ("farther-below", "middles-without-their-shift"),
+        ("farther-below", "corners-told-on-the-whole-map"),
+        ("smoothed-by-the-telephone", "signs-kept-for-wings"),
+        ("by-the-light-of-the-trap", "told-above-the-other-half"),
+        ("one-frame-in-all-buffers", "channels-drawn-apart"),
+    ),
 }
 
 #: Put into every network whatever the seed: what is sound must look sound in each.
@@ -110,6 +126,7 @@ EVERYWHERE = (
     "as-shipped",
     "as-agreed",
     "as-commissioned",
+    "as-surveyed",
 )
 
 

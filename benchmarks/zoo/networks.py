@@ -339,6 +339,11 @@ FRESH_NETWORKS: dict[str, dict[str, Network]] = {
             _fresh("kilns", "sensors and a plan, which attend to each other, gates", signals.kilns),
             _fresh("acres", "depthwise of two sizes, joined, ReLU6, colour", pictures.acres, PHOTOGRAPHS),
         ),
+        "o": (
+            _fresh("reefs", "boxes by middles, pixels folded, pools joined, colour", pictures.reefs, UNIT, DETECTION),
+            _fresh("hearts", "patches of waves that attend, nearer ones more, gates", signals.hearts),
+            _fresh("moths", "depthwise, split and shuffled, colour", pictures.moths, PHOTOGRAPHS),
+        ),
     }.items()
 }
 

@@ -526,3 +526,74 @@ def acres(rng: Random, count: int) -> tuple[Array, Array]:
     light = rng.uniform(0.5, 1.25, (count, 1, 1, 1)) * (1 + rng.normal(0, 0.05, (count, 3, 1, 1)))
     found = found * light + rng.uniform(10, 50, (count, 1, 1, 1)) * rng.standard_normal(found.shape)
     return found.round().clip(0, 255).astype(np.uint8), kinds.astype(np.int64)
+
+
+#: Side of a picture of a reef, and kinds of animals before it: fish, star, jelly.
+REEF, ANIMALS = 48, 3
+
+
+def reefs(rng: Random, count: int) -> tuple[Array, Array]:
+    """Colour pictures under water, one to three animals before the reef, and what is where."""
+    y, x = np.mgrid[0:REEF, 0:REEF].astype(np.float32)
+    found = np.zeros((count, 3, REEF, REEF), np.float32)
+    truth = np.full((count, THINGS, 5), -1, np.float32)
+    skins = np.array([[215, 150, 60], [190, 70, 85], [150, 165, 205]], np.float32)
+    for picture, rows in zip(found, truth, strict=True):
+        water = np.array([35, 85, 105]) * rng.uniform(0.6, 1.3) + rng.normal(0, 6, 3)
+        stone = np.sin(x * rng.uniform(0.2, 0.6) + 2 * np.sin(y * rng.uniform(0.1, 0.4)) + rng.uniform(0, 6.28))
+        picture += water[:, None, None] + rng.uniform(8, 40) * np.array([0.7, 1, 0.8])[:, None, None] * stone
+        for row, place in zip(rows, rng.permutation(4)[: rng.integers(1, THINGS + 1)], strict=False):
+            kind, half = int(rng.integers(ANIMALS)), rng.uniform(3.5, 8)
+            mx, my = (24 * part + rng.uniform(10.5, 13.5) for part in (place % 2, place // 2))
+            wide, high = half * np.array([[1, rng.uniform(0.5, 0.65)], [1, 1], [0.8, 1]][kind])
+            across, down = (x - mx) / wide * rng.choice([-1, 1]), (y - my) / high
+            angle = np.arctan2(down, across) * 2.5 + rng.uniform(0, 6.28)
+            shapes = (
+                np.minimum(
+                    np.hypot((across + 0.3) / 0.7, down),
+                    np.where(across > 0, np.maximum(1.4 * np.abs(down) - across + 1, across), 2),
+                ),
+                np.hypot(across, down) / (0.6 + 0.4 * np.abs(np.cos(angle))),
+                np.where(down < 0, np.hypot(across, down), np.maximum(np.abs(across), down) + 0.3 * np.cos(9 * across)),
+            )
+            skin = skins[kind] * rng.uniform(0.45, 1.0) + rng.normal(0, 45, 3)
+            picture[:, shapes[kind] < 1] = (skin[:, None, None] * (1.05 - 0.25 * np.abs(down)))[:, shapes[kind] < 1]
+            row[:] = kind, *(np.array([mx - wide, my - high, mx + wide, my + high]) / REEF).clip(0, 1)
+    found += rng.uniform(15, 75, (count, 1, 1, 1)) * rng.standard_normal(found.shape)
+    return found.round().clip(0, 255).astype(np.uint8), truth
+
+
+#: Side of a picture of a moth, and moths: two outlines of wings, each with bands, eyes, rims or spots.
+MOTH, MOTHS = 32, 8
+
+
+def moths(rng: Random, count: int) -> tuple[Array, Array]:
+    """Colour pictures of a moth on bark, turned and lit in any way, and which one it is."""
+    y, x = np.mgrid[0:MOTH, 0:MOTH].astype(np.float32)
+    kinds = rng.integers(0, MOTHS, count)
+    mx, my, turn, half = (
+        rng.uniform(low, high, (count, 1, 1)) for low, high in ((13, 19), (13, 19), (-0.6, 0.6), (8, 13))
+    )
+    across = np.abs((np.cos(turn) * (x - mx) + np.sin(turn) * (y - my)) / half)
+    down = (np.cos(turn) * (y - my) - np.sin(turn) * (x - mx)) / half
+    outlines = [
+        np.hypot(across * 1.05, down + 0.35 * across - 0.1) * 1.15,
+        np.maximum(across - 0.25 * down, 1.5 * down),
+    ]
+    inside = (np.choose(kinds[:, None, None] // 4, outlines) < 0.85) & (down > across * 0.9 - 1.2) & (across < 1)
+    patterns = [
+        np.sin(9 * down + 4 * across) > 0.2,
+        np.hypot(across - 0.5, down + 0.05) < 0.24,
+        np.choose(kinds[:, None, None] // 4, outlines) > 0.6,
+        np.sin(11 * across) * np.sin(11 * down) > 0.35,
+    ]
+    marked = np.choose(kinds[:, None, None] % 4, patterns) & inside
+    wing = np.array([165, 140, 110]) * rng.uniform(0.6, 1.4, (count, 1)) + rng.normal(0, 25, (count, 3))
+    mark = wing + rng.choice([-1, 1], (count, 1)) * rng.uniform(35, 80, (count, 1)) + rng.normal(0, 18, (count, 3))
+    bark = np.array([105, 92, 80]) * rng.uniform(0.6, 1.4, (count, 1)) + rng.normal(0, 10, (count, 3))
+    grain = 12 * np.sin(x * 0.9 + 5 * np.sin(y * 0.12 + mx)) * rng.uniform(0.3, 1.5, (count, 1, 1))
+    found = np.where(inside[:, None], wing[..., None, None], bark[..., None, None] + grain[:, None])
+    found = np.where(marked[:, None], mark[..., None, None], found)
+    found = np.where((across < 0.09)[:, None] & (np.abs(down) < 0.6)[:, None], 0.5 * wing[..., None, None], found)
+    found += rng.uniform(10, 46, (count, 1, 1, 1)) * rng.standard_normal(found.shape)
+    return found.round().clip(0, 255).astype(np.uint8), kinds.astype(np.int64)

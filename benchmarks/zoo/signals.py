@@ -568,3 +568,35 @@ def kilns(rng: Random, count: int) -> tuple[Array, Array]:
     planned = np.zeros((count, PLANNED, GAUGED))
     planned[..., 0], planned[..., 1] = knots, wanted
     return np.concatenate([read, planned], 1).clip(-5, 5).astype(np.float32), kinds[:, 0].astype(np.int64)
+
+
+#: Moments of a recording of a heart, leads, and rhythms: even, early, left out, fluttering, wide, raised.
+MOMENTS_OF_A_HEART, LEADS, RHYTHMS = 128, 2, 6
+
+
+def hearts(rng: Random, count: int) -> tuple[Array, Array]:
+    """Two leads of a heart on a wandering ground (moments, leads), and how it beats."""
+    kinds, time = rng.integers(0, RHYTHMS, count), np.arange(MOMENTS_OF_A_HEART)[:, None]
+    found = np.zeros((count, MOMENTS_OF_A_HEART, LEADS))
+    for leads, kind in zip(found, kinds, strict=True):
+        pace, sizes = rng.uniform(15, 26), np.exp(rng.normal(0, 0.25, (3, LEADS))) * [[0.18], [1.5], [0.35]]
+        jitter = 0.24 if kind == 3 else 0.035
+        gaps = pace * np.exp(rng.normal(0, jitter, 12))
+        odd = int(rng.integers(2, 5))
+        if kind == 1:
+            gaps[odd], gaps[odd + 1] = 0.58 * gaps[odd], 1.37 * gaps[odd + 1]
+        if kind == 2:
+            gaps[odd] *= 2
+        at = np.cumsum(gaps) - gaps[0] - rng.uniform(0, pace)
+        width = rng.uniform(1.8, 2.6) if kind == 4 else rng.uniform(0.9, 1.35)
+        for beat in at:
+            atrial, main, rest = (time - beat - shift for shift in (-4, 0, 6))
+            leads += (kind != 3) * sizes[0] * np.exp(-np.square(atrial / 1.3))
+            leads += sizes[1] * (
+                np.exp(-np.square(main / width)) - 0.35 * np.exp(-np.square((main - 1.6 * width) / width))
+            )
+            leads += sizes[2] * np.exp(-np.square(rest / 2.4))
+            leads += (kind == 5) * 0.4 * sizes[1] * np.exp(-np.square((rest + 2) / 2.6))
+        leads += 0.3 * np.sin(time * rng.uniform(0.02, 0.09) + rng.uniform(0, 6.28, LEADS))
+        leads += rng.uniform(0.06, 0.42) * rng.standard_normal(leads.shape)
+    return found.clip(-4, 4).astype(np.float32), kinds.astype(np.int64)

@@ -41,9 +41,11 @@ from zoo.pictures import (
     harbours,
     kites,
     mazes,
+    moths,
     orchards,
     plots,
     prints,
+    reefs,
     signatures,
     signs,
     slides,
@@ -54,6 +56,7 @@ from zoo.signals import (
     bells,
     dials,
     groves,
+    hearts,
     kilns,
     last_words,
     machines,
@@ -71,7 +74,7 @@ from zoo.signals import (
 )
 
 #: Sets that are whole.
-SETS = "jklmn"
+SETS = "jklmno"
 #: Not every kind costs something with the settings that one seed draws.
 SEEDS = (11, 12, 13)
 #: Of some sets, a kind and a control that are built.
@@ -89,7 +92,7 @@ def names_of(rows: Mapping[str, Fault], *sets: str) -> set[str]:
 def test_a_set_is_in_no_other_part_and_covers_what_it_should() -> None:
     parts = ("all", "real", *fault_zoo.UNSEEN)
     specs = {part: fault_zoo.chosen(part, "*", 200) for part in parts}
-    for letter in "cdefjklmn":
+    for letter in "cdefjklmno":
         own, controls, kinds = FRESH_NETWORKS[letter], names_of(CONTROLS, letter), names_of(FAULTS, letter)
         others = [spec for part in parts if part != f"unseen-{letter}" for spec in specs[part]]
         earlier = {spec.network for part in parts[: parts.index(f"unseen-{letter}")] for spec in specs[part]}
@@ -140,6 +143,7 @@ def test_samples_follow_from_the_seed() -> None:
         *(signs, slides, trips),
         *(kites, orchards, pens),
         *(acres, bells, kilns),
+        *(hearts, moths, reefs),
     ]
     for make in made:
         first, again, other = (make(np.random.default_rng(seed), 4) for seed in (1, 1, 2))
