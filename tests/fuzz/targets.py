@@ -69,6 +69,7 @@ _WORDS = (
     "explain --new-rule wide-input-range -o out/n",
     "explain --list thresholds",
     "explain D005",
+    "mcp --skill",
     "show --environment",
     "show x.case --anonymous out/a.case",
     "check x.case --write-baseline out/b.json",
