@@ -123,7 +123,7 @@ async def do_work(tool: str, arguments: dict[str, Any], report_progress: Progres
         QuantmedicError: The process ended before it answered.
     """
     begun = time.monotonic()
-    async with _started({"tool": tool, "arguments": arguments}) as process:
+    async with _open_process({"tool": tool, "arguments": arguments}) as process:
         assert process.stdout is not None
         lines = BufferedByteReceiveStream(process.stdout)
         try:
@@ -143,7 +143,7 @@ async def do_work(tool: str, arguments: dict[str, Any], report_progress: Progres
 
 
 @asynccontextmanager
-async def _started(call: dict[str, Any]) -> AsyncIterator[Process]:
+async def _open_process(call: dict[str, Any]) -> AsyncIterator[Process]:
     """A process that does a call; the end of its standard input ends it."""
     # Without -P, files of the folder would stand in for packages.
     command = [sys.executable, "-P", "-m", "quantmedic.mcp.work"]

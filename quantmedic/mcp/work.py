@@ -16,8 +16,7 @@ from typing import Any
 import click
 
 import quantmedic
-from quantmedic.api.checks import check as check_case
-from quantmedic.api.checks import open_baseline, policy_in_force, rules_of
+from quantmedic.api.checks import check, open_baseline, policy_in_force, rules_of
 from quantmedic.api.explain import explanation
 from quantmedic.api.fix import AFTER, BEFORE
 from quantmedic.api.judging import write_report
@@ -47,27 +46,27 @@ SHOWN = 8
 FILES = ("report.md", "index.html", "report.json", "prescription.py", "check.md", "quantmedic.case")
 
 
-def diagnose(progress: Progress, report: str, **given: Any) -> Answer:
+def answer_diagnose(progress: Progress, report: str, **given: Any) -> Answer:
     """``quantmedic diagnose``."""
     found = quantmedic.diagnose(progress=progress, output=report, **given)
-    return {**_judged(found), **_written(report)}
+    return {**_tell_judgement(found), **_list_files(report)}
 
 
-def fix(progress: Progress, report: str, output: str, **given: Any) -> Answer:
+def answer_fix(progress: Progress, report: str, output: str, **given: Any) -> Answer:
     """``quantmedic fix``."""
     found = quantmedic.fix(output=output, report=report, progress=progress, **given)
     return {
         "written": str(found.model) if found.model is not None else None,
         "refused": found.refused,
         "how": found.grade,
-        "before": _verdict(found.before),
-        "after": _verdict(found.after) if found.after is not None else None,
+        "before": _tell_verdict(found.before),
+        "after": _tell_verdict(found.after) if found.after is not None else None,
         "said": "\n".join(result_lines(found, Path(output))).strip(),
         "reports": [f"{report}/{part}" for part in (BEFORE, AFTER) if os.path.exists(f"{report}/{part}/report.md")],
     }
 
 
-def check(
+def answer_check(
     progress: Progress,
     report: str | None = None,
     case: str | None = None,
@@ -84,28 +83,28 @@ def check(
     known = open_baseline(baseline, policy, base)
     opened = quantmedic.inspect(case or quantmedic.collect(rules=base, progress=progress, **given), base)
     metric = opened.facts.model.metric.name
-    found = check_case(opened, limits.added_to(policy, metric), rules=base, baseline=known)
+    found = check(opened, limits.added_to(policy, metric), rules=base, baseline=known)
     assert found.check is not None
     gates = [{"name": own.name, "status": own.status, "message": own.message} for own in found.check.gates]
-    answer = {"gate": found.gate, "exit_code": found.check.exit_code, "gates": gates, **_judged(found)}
+    answer = {"gate": found.gate, "exit_code": found.check.exit_code, "gates": gates, **_tell_judgement(found)}
     if report is not None:
         write_report(found, report, formats=DEFAULT_FORMATS, rules=base, case=opened)
-    return {**answer, **(_written(report) if report is not None else {})}
+    return {**answer, **(_list_files(report) if report is not None else {})}
 
 
-def search(progress: Progress, report: str, **given: Any) -> Answer:
+def answer_search(progress: Progress, report: str, **given: Any) -> Answer:
     """``quantmedic search``."""
     record = quantmedic.search(progress=progress, **given)
     files = [str(path) for path, _ in quantmedic.write_search(record, report)]
     return {"verdict": getattr(record, "verdict", None), "said": render_search(record), "files": files}
 
 
-def explain(progress: Progress, word: str) -> Answer:
+def answer_explain(progress: Progress, word: str) -> Answer:
     """``quantmedic explain``."""
     return {"page": with_page_names(explanation(word))}
 
 
-def _verdict(found: Diagnosis) -> Answer:
+def _tell_verdict(found: Diagnosis) -> Answer:
     """The verdict, and what it rests on."""
     figures = {"name", "samples", "float_value", "quantized_value", "drop", "drop_low", "drop_high"}
     return {
@@ -117,26 +116,26 @@ def _verdict(found: Diagnosis) -> Answer:
     }
 
 
-def _judged(found: Diagnosis) -> Answer:
+def _tell_judgement(found: Diagnosis) -> Answer:
     """The verdict, what to do first, the first cause with its evidence, and what was not judged."""
     context, causes = build_context(found, {}), found.causes
     return {
-        **_verdict(found),
-        "do_first": _step(context.first) if context.first is not None else None,
-        "prescription": _prescribed(found.prescription) if found.prescription is not None else None,
-        "first_cause": _cause(causes[0]) if causes else None,
+        **_tell_verdict(found),
+        "do_first": _tell_step(context.first) if context.first is not None else None,
+        "prescription": _tell_prescription(found.prescription) if found.prescription is not None else None,
+        "first_cause": _tell_cause(causes[0]) if causes else None,
         "other_causes": [f"{'/'.join(own.rules)} {visible(own.shown)} ({own.severity})" for own in causes[1:SHOWN]],
         "not_judged": [with_parameters(f"{own.rule} {own.name}: {own.hint}") for own in found.not_judged[:SHOWN]],
         "warnings": list(context.warnings[:SHOWN]),
     }
 
 
-def _step(step: FirstStep) -> Answer:
+def _tell_step(step: FirstStep) -> Answer:
     brings = step.gain.said if step.gain is not None else None
     return {"label": step.label, "what": step.named, "changes": step.detail, "brings": brings, "set": step.text}
 
 
-def _prescribed(given: Prescription) -> Answer:
+def _tell_prescription(given: Prescription) -> Answer:
     """Its remedies, and what it recovered where it was run, else what the first of them did on a copy."""
     tried = given.executed.trial if given.executed is not None else next((step.measured for step in given.steps), None)
     return {
@@ -148,7 +147,7 @@ def _prescribed(given: Prescription) -> Answer:
     }
 
 
-def _cause(cause: CauseReport) -> Answer:
+def _tell_cause(cause: CauseReport) -> Answer:
     return {
         **cause.model_dump(include={"rules", "severity", "harm", "doubt", "confidence"}),
         "name": visible(cause.shown),
@@ -158,13 +157,19 @@ def _cause(cause: CauseReport) -> Answer:
     }
 
 
-def _written(folder: str) -> Answer:
+def _list_files(folder: str) -> Answer:
     files = [path for name in FILES if os.path.exists(path := f"{folder}/{name}")]
     return {"files": files, "reports": [folder]}
 
 
 #: What does the work of each tool.
-WORK: Mapping[str, Callable[..., Answer]] = {own.__name__: own for own in (diagnose, fix, check, search, explain)}
+WORK: Mapping[str, Callable[..., Answer]] = {
+    "diagnose": answer_diagnose,
+    "fix": answer_fix,
+    "check": answer_check,
+    "search": answer_search,
+    "explain": answer_explain,
+}
 
 
 class Wire:
@@ -188,7 +193,7 @@ class Wire:
         return self
 
 
-def answer(call: Mapping[str, Any], wire: Wire) -> None:
+def answer_call(call: Mapping[str, Any], wire: Wire) -> None:
     """Do the work, and send the answer, or what was wrong."""
     given = dict(call["arguments"])
     try:
@@ -214,5 +219,5 @@ if __name__ == "__main__":
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     asked = json.loads(sys.stdin.buffer.readline())
     threading.Thread(target=end_with_input, daemon=True).start()
-    answer(asked, Wire())
+    answer_call(asked, Wire())
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # what is left is to end, which libraries do in their own way
