@@ -7,7 +7,7 @@ from typing import NamedTuple, get_args
 
 from quantmedic.engine.case.facts import CaseFacts, LayerFacts, OperandFacts, SourceFacts, TensorFacts
 from quantmedic.engine.case.gains import gain_without_share, share_of_gain
-from quantmedic.engine.contract.advised_remedies import Prescription
+from quantmedic.engine.contract.advised_remedies import Prescription, Step
 from quantmedic.engine.contract.causes import Ahead, CauseReport, Explained, LayerName, LeadingStep
 from quantmedic.engine.contract.previous_report import Previous, Tried
 from quantmedic.engine.diagnosis.advice import advise
@@ -461,22 +461,29 @@ def rank_executed(
 
     A copy is what an edit can make of the quantized model; what the toolchain makes is what the user gets. Where that
     takes most of the noise away, no other cause as severe comes before it. What quantizing again with nothing changed
-    recovers is no merit of another remedy.
+    recovers is no merit of another remedy; and more bits, which heal whatever is wrong, make no lead of a remark.
     """
     if given is None or given.executed is None or given.grade != "executed":
         return causes
     repaired = {name for step in given.steps for name in step.causes}
+    universal = {name for step in given.steps if _is_of_more_bits(step, base) for name in step.causes}
+    remarks = {cause.cause for cause in causes if cause.explained_by is not None} & universal
     trial = given.executed.credit
     gain = trial.gain_db or 0.0
     grave = is_grave(gain, base)
     measured = {**gains_of(trial), "proven": trial.proven}
     found = [
-        cause.model_copy(update={**measured, **({"severity": "high"} if grave and cause.harm != "assumed" else {})})
+        cause.model_copy(
+            update={
+                **measured,
+                **({"severity": "high"} if grave and cause.harm != "assumed" and cause.cause not in remarks else {}),
+            }
+        )
         if {cause.cause} == repaired and (cause.measured_gain_db is None or gain > cause.measured_gain_db)
         else cause
         for cause in causes
     ]
-    leading = repaired if grave and trial.proven else set[str]()
+    leading = repaired - remarks if grave and trial.proven else set[str]()
 
     def place(cause: CauseReport) -> tuple[int, bool, bool]:
         # What makes the comparison itself doubtful, such as values that are no number, stays in front: no run shows it.
@@ -488,6 +495,11 @@ def rank_executed(
         ahead = Ahead(of=causes[0].cause, by="run", gain_db=gain, other_gain_db=causes[0].predicted_gain_db)
         found[0] = found[0].model_copy(update={"ahead": ahead})
     return tuple(found)
+
+
+def _is_of_more_bits(step: Step, base: RuleBase) -> bool:
+    remedy = base.remedies.get(step.remedy)
+    return remedy is not None and remedy.simulate in TAKES_AWAY
 
 
 def cause_report(
