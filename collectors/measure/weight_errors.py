@@ -102,7 +102,8 @@ def _codes_away(values: Values, source: Values, step: Values) -> NDArray[np.int6
 
     Few codes may lie unevenly, as powers of two do.
     """
-    codes, wanted = np.rint(values / step), source / step
+    with np.errstate(divide="ignore", invalid="ignore"):  # a step of 0 holds nothing but zeros
+        codes, wanted = np.nan_to_num(np.rint(values / step)), np.nan_to_num(source / step)
     used = np.unique(codes)
     nearest = np.searchsorted((used[1:] + used[:-1]) / 2, wanted)
     return np.abs(nearest - np.searchsorted(used, codes))
