@@ -3,7 +3,7 @@
 Build and measure cases with tuning seeds first, then fit, from the repository root::
 
     python benchmarks/fault_zoo.py --part tuning --seed 1 --sample 80 --keep /tmp/zoo --jobs 2
-    python benchmarks/fault_zoo.py --part unseen-j --seed 1 --keep /tmp/zoo --jobs 2  # and unseen-k, unseen-l
+    python benchmarks/fault_zoo.py --part unseen-l --seed 1 --keep /tmp/zoo --jobs 2  # and unseen-m, unseen-n
     python benchmarks/fit_certainty.py /tmp/zoo --write
 
 Nothing is measured anew: the kept measurements are judged by the rules as they are now. The table shows confidences

@@ -54,25 +54,6 @@ PAIRS = (
 
 #: The same of sets that tuning never sees.
 UNSEEN_PAIRS: dict[str, tuple[tuple[str, str], ...]] = {
-    "j": (
-        ("mixed-with-one-another", "half-much-louder"),
-        ("paper-turned-black", "single-channels-in-few-levels"),
-        ("fitted-anew-to-each-batch", "answers-in-whole-steps"),
-        ("points-taken-for-separators", "clamped-at-code-nought"),
-        ("without-their-sign-bit", "biases-of-the-row-before"),
-        ("means-of-hours", "curves-in-straight-pieces"),
-        ("those-near-the-middle", "loud-lanes"),
-        ("ends-of-the-last-batch", "overshot-and-taken-back"),
-    ),
-    "k": (
-        ("by-moonlight", "boxes-in-pixels-before-the-joint"),
-        ("ranges-of-the-dark-season", "gates-far-beyond-one"),
-        ("doubts-told-as-weights", "scores-for-any-head"),
-        ("no-value-written-as-a-number", "table-of-another-partition"),
-        ("one-buffer-for-all", "every-fourth-channel-louder"),
-        ("so-many-deviations", "pruned-on-one-side"),
-        ("misty-mornings", "thin-kernels-in-few-levels"),
-    ),
     "l": (
         ("stained-paler", "told-beside-the-loudest"),
         ("told-in-kilometres", "levels-cut-off"),
@@ -121,8 +102,6 @@ UNSEEN_PAIRS: dict[str, tuple[tuple[str, str], ...]] = {
 #: Put into every network whatever the seed: what is sound must look sound in each.
 EVERYWHERE = (
     "as-it-came",
-    "as-released",
-    "as-signed-off",
     "as-shipped",
     "as-agreed",
     "as-commissioned",

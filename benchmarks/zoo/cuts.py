@@ -168,21 +168,6 @@ def free(patient: Patient, curves: tuple[str, ...] = SOFT_CURVES) -> list[str]:
     return require([t for t in patient.activations() if surgeon.producer(t).op_type not in curves], "gates only")
 
 
-def on_coarse_grids(patient: Patient, tensors: list[str], steps: list[float]) -> Patient:
-    """Some tensors are rounded again, on grids with steps so many times as large, and in between are short floats.
-
-    Short floats keep eleven bits; without them onnxruntime makes one pair out of two that follow each other.
-    """
-
-    def edit(_: Patient, surgeon: Surgeon) -> None:
-        for tensor in tensors:
-            grid, last = list(surgeon.writer(tensor).input[1:]), surgeon.read_back(tensor)
-            for i, step in enumerate(steps):
-                last = _rounded(surgeon, last, grid, step, f"{tensor}_{i}")
-
-    return patient.with_(recipe=kept(patient.recipe)).at(*tensors).edited(edit)
-
-
 def _rounded(surgeon: Surgeon, tensor: str, grid: list[str], step: float, name: str) -> str:
     """A tensor as short floats, and rounded to a grid whose ends are those of the given one."""
     scale, zero = (surgeon.constant(part) for part in grid)

@@ -4,7 +4,8 @@ A row is carried out by the function of ``forms`` that has its name, or by that 
 
 ``set``
     ``tuning`` and ``reporting`` for what the rules are tuned on and what tuning does not see, ``real`` for what only
-    networks have that others trained, ``a`` to ``o`` for the sets that tuning did not see when they were asked first.
+    networks have that others trained, ``a`` to ``f`` and ``l`` to ``o`` for the sets that tuning did
+    not see when they were asked first.
 ``right``
     Names of the causes of which any counts as right; the first is the best name.
 ``also``
@@ -35,8 +36,8 @@ from . import forms
 from .mild import searched
 from .patient import Patient
 
-#: Sets that tuning did not see when they were asked first; of g to i nothing is left.
-SETS = "abcdefjklmno"
+#: Sets that tuning did not see when they were asked first; of g to k nothing is left.
+SETS = "abcdeflmno"
 #: All modules of forms, in the order of their names.
 FORM_MODULES = tuple(import_module(f"{forms.__name__}.{found.name}") for found in iter_modules(forms.__path__))
 Form = Callable[[Patient], Patient]

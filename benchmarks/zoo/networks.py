@@ -310,16 +310,6 @@ FRESH_NETWORKS: dict[str, dict[str, Network]] = {
             _fresh("groves", "table, soft trees", signals.groves),
             _fresh("fabrics", "colour, products of channels", pictures.fabrics, SIGNED),
         ),
-        "j": (
-            _fresh("badges", "residual, channels made of channels one by one, colour", pictures.badges, PHOTOGRAPHS),
-            _fresh("parcels", "table, columns crossed with themselves, a gate", signals.parcels),
-            _fresh("tides", "foretells levels, dilated convolutions with gates", signals.tides, task=NO_ANSWER),
-        ),
-        "k": (
-            _fresh("harbours", "boxes and scores from two levels, SiLU, colour", pictures.harbours, UNIT, DETECTION),
-            _fresh("stars", "set of observations, seats that attend, GELU", signals.stars),
-            _fresh("flowers", "depthwise, residual, centres pixels itself", pictures.flowers, PIXELS),
-        ),
         "l": (
             _fresh(
                 "slides", "boxes by distances, leaky, pooled and enlarged, colour", pictures.slides, STAINS, DETECTION

@@ -295,70 +295,12 @@ def fabrics(rng: Random, count: int) -> tuple[Array, Array]:
 BADGE, BADGES = 32, 6
 
 
-def badges(rng: Random, count: int) -> tuple[Array, Array]:
-    """Colour pictures of a badge on white paper, turned and lit in any way, and which one it is."""
-    y, x = np.mgrid[0:BADGE, 0:BADGE].astype(np.float32)
-    kinds = rng.integers(0, BADGES, count)
-    mx, my = rng.uniform(13, 19, (2, count, 1, 1))
-    turn, size = rng.uniform(0, 6.28, (count, 1, 1)), rng.uniform(8, 11, (count, 1, 1))
-    far, angle = np.hypot(x - mx, y - my), np.arctan2(y - my, x - mx) + turn
-    sides = np.array([3, 4, 40])[kinds % 3][:, None, None]
-    reach = size * np.array([1.25, 1.1, 1.0])[kinds % 3][:, None, None]
-    edge = far * np.cos(angle % (2 * np.pi / sides) - np.pi / sides) / (reach * np.cos(np.pi / sides))
-    body = 1 / (1 + np.exp(np.clip(8 * (edge - 1), -30, 30)))
-    bar = (np.abs(np.sin(angle) * far) < size / 6) & (far < size * 0.55)
-    ring = np.abs(far - size * 0.36) < size / 8
-    mark = np.where((kinds < 3)[:, None, None], bar, ring)
-    dark, light = rng.uniform(10, 90, (count, 3, 1, 1)), rng.uniform(45, 75, (count, 1, 1, 1))
-    paper = rng.uniform(228, 250, (count, 1, 1, 1)) + rng.normal(0, 3, (count, 3, 1, 1))
-    found = paper + body[:, None] * (dark + light * mark[:, None] - paper)
-    return _grainy(rng, found, 2, 10), kinds.astype(np.int64)
-
-
 #: Side of a picture of a harbour, and kinds of things on the water: buoy, boat, raft.
 HARBOUR, CRAFTS = 48, 3
 
 
-def harbours(rng: Random, count: int) -> tuple[Array, Array]:
-    """Colour pictures of water from above with one to three things on it, small or large, and what is where."""
-    y, x = np.mgrid[0:HARBOUR, 0:HARBOUR].astype(np.float32)
-    found = np.zeros((count, 3, HARBOUR, HARBOUR), np.float32)
-    truth = np.full((count, THINGS, 5), -1, np.float32)
-    paints = np.array([[215, 70, 50], [225, 225, 230], [120, 85, 50]], np.float32)
-    for picture, rows in zip(found, truth, strict=True):
-        water = np.array([30, 75, 100]) * rng.uniform(0.6, 1.5) + rng.normal(0, 6, 3)
-        waves = np.sin(x * rng.uniform(0.2, 0.7) + y * rng.uniform(0.2, 0.7) + rng.uniform(0, 6.28))
-        picture += water[:, None, None] + rng.uniform(3, 10) * waves
-        for row, place in zip(rows, rng.permutation(4)[: rng.integers(1, THINGS + 1)], strict=False):
-            kind, half = int(rng.integers(CRAFTS)), rng.uniform(3, 10)
-            mx, my = (24 * part + rng.uniform(10.5, 13.5) for part in (place % 2, place // 2))
-            wide, high = half * np.array([[1, 1], rng.choice([[1, 0.5], [0.5, 1]]), [1, 0.8]][kind])
-            across, down = np.abs(x - mx) / wide, np.abs(y - my) / high
-            far = (np.hypot(across, down), np.hypot(across, down), np.maximum(across, down))[kind]
-            picture[:, far < 1] = (paints[kind] * rng.uniform(0.75, 1.1) + rng.normal(0, 10, 3))[:, None]
-            row[:] = kind, *(np.array([mx - wide, my - high, mx + wide, my + high]) / HARBOUR).clip(0, 1)
-    return _grainy(rng, found, 2, 8), truth
-
-
 #: Side of a picture of a flower, and flowers: three, five or eight petals around a yellow or a violet middle.
 FLOWER, FLOWERS = 32, 6
-
-
-def flowers(rng: Random, count: int) -> tuple[Array, Array]:
-    """Colour pictures of a flower before leaves, turned and lit in any way, and which one it is."""
-    y, x = np.mgrid[0:FLOWER, 0:FLOWER].astype(np.float32)
-    kinds = rng.integers(0, FLOWERS, count)
-    mx, my, turn = (rng.uniform(low, high, (count, 1, 1)) for low, high in ((14, 18), (14, 18), (0, 6.28)))
-    far, angle = np.hypot(x - mx, y - my), np.arctan2(y - my, x - mx) + turn
-    petals = np.array([3, 5, 8])[kinds % 3][:, None, None]
-    reach = rng.uniform(10, 14, (count, 1, 1)) * (0.62 + 0.38 * np.cos(petals * angle))
-    body, middle = (1 / (1 + np.exp(np.clip(2 * (far - edge), -30, 30))) for edge in (reach, 3.2))
-    leaves = np.array([60, 110, 50]) * rng.uniform(0.5, 1.3, (count, 1)) + rng.normal(0, 8, (count, 3))
-    petal = np.array([215, 170, 190]) + rng.uniform(-45, 40, (count, 3))
-    heart = np.array([[235, 195, 40], [95, 40, 150]])[kinds // 3] + rng.normal(0, 10, (count, 3))
-    found = leaves[..., None, None] + body[:, None] * (petal - leaves)[..., None, None]
-    found += middle[:, None] * (heart[..., None, None] - found)
-    return _grainy(rng, found, 3, 12), kinds.astype(np.int64)
 
 
 #: Side of a picture of a slide, and kinds of things on it: cell with a nucleus, ring, rod.

@@ -402,63 +402,12 @@ def groves(rng: Random, count: int) -> tuple[Array, Array]:
 PARCEL, AMOUNTS, WAYS = 24, 6, 6
 
 
-def parcels(rng: Random, count: int) -> tuple[Array, Array]:
-    """Rows of a table whose columns act in pairs: amounts first, measures, marks of zero or one; and the best way."""
-    fixed = np.random.default_rng(121)
-    first, second = fixed.permutation(PARCEL)[:12], fixed.permutation(PARCEL)[:12]
-    pairs, alone = fixed.normal(0, 1, (12, WAYS)), fixed.normal(0, 0.5, (PARCEL, WAYS))
-    drawn = 2 * count
-    rows = rng.standard_normal((drawn, PARCEL)).clip(-2.2, 2.2)
-    rows[:, :AMOUNTS] = np.exp(0.75 * rows[:, :AMOUNTS]) - 1.2
-    rows[:, 18:] = np.where(rows[:, 18:] > 0.5, 1.4, -0.6)
-    scores = (rows[:, first] * rows[:, second]).clip(-3, 3) @ pairs + rows @ alone
-    clear = _clear(rng, scores, count)
-    return rows[clear].astype(np.float32), scores[clear].argmax(1).astype(np.int64)
-
-
 #: Hours that are told, gauges along the coast, and hours to come.
 HOURS, GAUGES, AHEAD = 64, 4, 12
 
 
-def tides(rng: Random, count: int) -> tuple[Array, Array]:
-    """Levels at gauges along a coast, one after the other, and those of the first gauge in the hours to come."""
-    time = np.arange(HOURS + AHEAD)
-    lag = np.array([0, 1.5, 3.2, 5.0])[:, None]
-    sizes, phases = rng.uniform(0.3, 1.3, (count, 3, 1, 1)), rng.uniform(0, 6.28, (count, 3, 1, 1))
-    paces = 2 * np.pi / np.array([12.4, 24.8, 8.3]).reshape(1, 3, 1, 1)
-    waves = (sizes * np.sin(paces * (time - lag) + phases)).sum(1)
-    middle, width = rng.uniform(10, 60, (count, 1, 1)), rng.uniform(5, 12, (count, 1, 1))
-    surge = rng.normal(0, 0.9, (count, 1, 1)) * np.exp(-np.square((time - lag - middle) / width) / 2)
-    levels = (waves + surge) * np.array([1.0, 0.8, 1.2, 0.6])[:, None]
-    levels += 0.05 * rng.standard_normal(levels.shape)
-    return levels[:, :, None, :HOURS].astype(np.float32), levels[:, 0, HOURS:].astype(np.float32)
-
-
 #: Times at which a star may be looked at, what is told of each (hour, brightness, doubt, whether it was), and stars.
 LOOKS, TOLD, STARS = 40, 4, 6
-
-
-def stars(rng: Random, count: int) -> tuple[Array, Array]:
-    """Brightness of a star at odd hours, seats without an observation left empty, and how the star changes."""
-    kinds = rng.integers(0, STARS, count)
-    hours = np.sort(rng.uniform(-1.7, 1.7, (count, LOOKS)), 1)
-    phase = (hours / rng.uniform(0.5, 1.6, (count, 1)) + rng.uniform(0, 1, (count, 1))) % 1
-    since = hours - rng.uniform(-1.2, 0.9, (count, 1))
-    shapes = np.stack(
-        [
-            np.zeros_like(hours),
-            1.2 * np.sin(2 * np.pi * phase),
-            2.6 * (0.5 - phase),
-            1.0 - 3.0 * (np.abs(phase - 0.5) < 0.11),
-            3.0 * np.where(since > 0, np.exp(-3 * np.maximum(since, 0)), 0) - 0.7,
-            0.9 * hours * rng.choice([-1, 1], (count, 1)),
-        ]
-    )[kinds, np.arange(count)]
-    doubt = rng.uniform(0.08, 0.35, (count, 1)) * np.exp(rng.normal(0, 0.2, hours.shape))
-    bright = rng.uniform(0.8, 1.25, (count, 1)) * shapes + doubt * rng.standard_normal(hours.shape)
-    there = np.arange(LOOKS) < rng.integers(24, LOOKS + 1, (count, 1))
-    rows = np.stack([hours, bright, 3 * doubt, np.ones_like(hours)], 2) * there[..., None]
-    return rows.astype(np.float32), kinds.astype(np.int64)
 
 
 #: Places of a trip that were recorded, one each five seconds, and ways to travel: foot, wheel, bus, car, tram, boat.

@@ -203,22 +203,6 @@ def kept_as_bytes_with_an_exponent(patient: Patient) -> Patient:
     return cast_between(patient, chosen, TensorProto.FLOAT8E5M2, "byte").at(*chosen)
 
 
-def boundary_read_with_another_scale(patient: Patient, amount: float) -> Patient:
-    """A tensor crosses from one partition to another, whose table of scales is from an earlier calibration."""
-    tensors = patient.pick(free(patient), 0.3, 0.7)
-    factors = (1 + amount) ** patient.random("table").choice([-1, 1], len(tensors))
-
-    def edit(_: Patient, surgeon: Surgeon) -> None:
-        for tensor, factor in zip(tensors, factors, strict=True):
-            writer = surgeon.writer(tensor)
-            scale = surgeon.put(f"{tensor}_scale_reread", np.float32(surgeon.constant(writer.input[1]) * factor))
-            for reader in surgeon.consumers(writer.output[0]):
-                if reader.op_type == "DequantizeLinear":
-                    reader.input[1] = scale
-
-    return patient.with_(recipe=kept(patient.recipe)).at(*tensors).edited(edit)
-
-
 # --- negative values, and gates --------------------------------------------------------------------------------------
 
 

@@ -5,8 +5,6 @@ from numpy.typing import NDArray
 
 from ..cuts import (
     covered,
-    deployed,
-    ends_of,
     extremes,
     free,
     has_channels,
@@ -20,11 +18,9 @@ from ..cuts import (
     top_of,
 )
 from ..patient import Patient
-from ..quantizing import run
 from ..surgery import require
 from .controls import with_ends
 from .data import by_percentile, dullest, measured
-from .weights import apart
 
 # --- calibration sets ------------------------------------------------------------------------------------------------
 
@@ -50,17 +46,6 @@ def a_few_of_a_quiet_hour(patient: Patient, count: int) -> Patient:
     quiet = dullest(patient, len(patient.calibration) // 3)
     chosen = patient.random("hour").permutation(len(quiet))[:count]
     return by_percentile(patient, quiet[chosen])
-
-
-def ranges_of_an_older_checkpoint(patient: Patient, amount: float) -> Patient:
-    """Ranges were set for the weights of an earlier day, and the model has been trained on since."""
-    older, tensors = patient.surgeon(), free(patient)
-    for i, linear in enumerate(older.linears()):
-        weight = older.constant(linear.weight)
-        drift = patient.random(f"older{i}").standard_normal(weight.shape) * weight.std() * amount
-        older.put(older.own(linear, 1), (weight / (1 + amount) + drift / 4).astype(np.float32))
-    values = run(patient.network, older.model, patient.validation[:64], tensors=tuple(tensors))
-    return set_ranges(patient, dict(zip(tensors, map(ends_of, values), strict=True)))
 
 
 # --- ranges and grids ------------------------------------------------------------------------------------------------
@@ -111,15 +96,6 @@ def loud_weights_of_a_dead_input(patient: Patient, amount: float) -> Patient:
     loud[...] = (1 + amount) * np.abs(weight).max()
     surgeon.put(surgeon.own(linear, 1), np.concatenate([weight, loud], linear.into))
     return patient.cut(surgeon, linear)
-
-
-def biases_partly_lost(patient: Patient, amount: float) -> Patient:
-    """Biases of some layers were written with too small a factor."""
-    surgeon, share = patient.surgeon(), 1 - min(amount, 1.0)
-    chosen = patient.pick([n for n in apart(patient, surgeon) if n.bias], 0.2, 0.5, 0.8)
-    for linear in chosen:
-        surgeon.put(surgeon.own(linear, 2), (surgeon.constant(linear.bias) * share).astype(np.float32))
-    return deployed(patient, surgeon, *chosen)
 
 
 # --- sums, joints and exports ----------------------------------------------------------------------------------------
