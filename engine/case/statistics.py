@@ -12,6 +12,7 @@ from quantmedic.engine.case.output_comparison import Comparison, is_of_ending
 from quantmedic.engine.case.tallies import Tally
 from quantmedic.engine.case.thumbnails import Thumbnails
 from quantmedic.engine.errors import CaseError
+from quantmedic.engine.metrics.labels import ORDER
 
 #: Samples fall by content hash into this many buckets, so that halves of a set do not depend on its order.
 BUCKETS = 16
@@ -298,8 +299,11 @@ def add_histograms(a: Histograms, b: Histograms) -> dict[int, NDArray[np.int64]]
 
 
 def _compared_outputs(statistics: SetStatistics) -> list[str]:
-    """What has to be compared of all samples or of none, with the columns of each output."""
-    compared = statistics.comparisons.items()
+    """What has to be compared of all samples or of none, with the columns of each output.
+
+    Labels in another order are no such thing: a metric may take them of some batches alone.
+    """
+    compared = [each for each in statistics.comparisons.items() if not each[0].startswith(ORDER)]
     return sorted(f"{key}[{len(found.table)}]" for key, found in compared if not is_of_ending(key))
 
 
