@@ -136,6 +136,12 @@ class CauseReport(Contract):
         return self.name or self.cause
 
     @property
+    def is_of_device(self) -> bool:
+        """It is seen in what the device computed."""
+        seen = ("device.", "output.device.", "device_departs")
+        return any(each.fact.startswith(seen) for each in self.evidence)
+
+    @property
     def is_serious(self) -> bool:
         """Severe enough to account for a loss."""
         return self.severity in SERIOUS

@@ -177,8 +177,14 @@ class Competition:
             elif not self._is_assumed and (each.cause.cause in taken or self._may_be_the_name(each, ranked)):
                 causes.append(_as_remark(each.cause, absorbs))
         findings = {suspect.cause: suspect.findings for suspect in suspects}
-        judged = (self.loss.judge(cause, findings[cause.cause], self.outcomes[cause.cause]) for cause in causes)
-        return _with_ahead(sorted(judged, key=_severest), {own.cause.cause: own for own in ranked})
+        judged = [self.loss.judge(cause, findings[cause.cause], self.outcomes[cause.cause]) for cause in causes]
+        judged.sort(key=_severest)
+        if self._device_loses_more:
+            # Graver than anything here, and the layer before the whole.
+            graver = [own.model_copy(update={"severity": "high"}) for own in judged if own.is_of_device]
+            graver.sort(key=lambda own: not own.layers)
+            judged = [*graver, *(own for own in judged if not own.is_of_device)]
+        return _with_ahead(judged, {own.cause.cause: own for own in ranked})
 
     @property
     def _is_assumed(self) -> bool:
@@ -292,6 +298,12 @@ class Competition:
             # Not a number stays none on any grid: what a simulation does not recover says nothing of it.
             severity = min(severity, cause.severity, key=SEVERITIES.index)
         return Contender(suspect, cause.model_copy(update={"severity": severity}), outcome, carried)
+
+    @property
+    def _device_loses_more(self) -> bool:
+        """On the device the task loses more than the quantized model does here: that is what users have."""
+        loss, drop = self.facts.model.device.metric_loss, self.facts.model.metric.drop
+        return loss is not None and loss > max(drop or 0.0, self.base.threshold("drop_moderate"))
 
     @property
     def _is_hurt(self) -> bool:
@@ -488,7 +500,11 @@ def rank_executed(
     def place(cause: CauseReport) -> tuple[int, bool, bool]:
         # What makes the comparison itself doubtful, such as values that are no number, stays in front: no run shows it.
         is_doubt = (cause.severity == "high" or cause.harm == "assumed") and _is_of_comparison(cause)
-        return SEVERITIES.index(cause.severity), not is_doubt, cause.cause not in leading
+        # What the user's device loses is not mended by a prescription for this model here.
+        stays = is_doubt or (
+            cause.severity == "high" and cause.is_of_device and causes[0].severity == "high" and causes[0].is_of_device
+        )
+        return SEVERITIES.index(cause.severity), not stays, cause.cause not in leading
 
     found.sort(key=place)
     if found and found[0].cause != causes[0].cause:

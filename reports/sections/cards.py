@@ -601,7 +601,13 @@ def _is_of_data(cause: CauseReport) -> bool:
 def _other_cure(cause: CauseReport, diagnosis: Diagnosis) -> Iterator[str]:
     """The prescription recovers the loss by another remedy than those of the cause."""
     given = diagnosis.prescription
-    if given is None or given.executed is None or given.grade != "executed" or not cause.is_serious:
+    if (
+        given is None
+        or given.executed is None
+        or given.grade != "executed"
+        or not cause.is_serious
+        or cause.is_of_device
+    ):
         return
     share = given.executed.trial.share
     if share is None or share < SAME or any(cause.cause in step.causes for step in given.steps):

@@ -145,6 +145,9 @@ def _choose_step(diagnosis: Diagnosis, causes: tuple[CauseCard, ...], advice: Se
     label = _first_label(diagnosis)
     if (doubted := _doubted_card(diagnosis, causes)) is not None:
         return _card_step(diagnosis, doubted, label)
+    # What users have is the device: what heals the model here leaves that as it is.
+    if causes and diagnosis.causes[0].is_of_device and diagnosis.causes[0].severity == "high":
+        return _card_step(diagnosis, causes[0], label)
     if (executed := _executed_step(diagnosis, causes)) is not None:
         return executed
     if diagnosis.proof is not None and diagnosis.proof.chain and not diagnosis.proof.chain[0].causes:

@@ -162,6 +162,15 @@ def test_the_rule_names_the_layer_and_not_the_model(paths: tuple[Path, Path]) ->
     assert "simulator-differs-from-device" in {cause.cause for cause in quantmedic.judge(without, BASE).causes}
 
 
+def test_where_the_device_loses_the_task_its_layer_comes_first(paths: tuple[Path, Path]) -> None:
+    labels = tensors_of(QUANTIZED, {"image": X})["scores"].argmax(axis=1)
+    dump = tensors_of(altered("mix1", "channels"), {"image": X})
+    said = quantmedic.judge(collected(paths, dump, device_outputs=dump["scores"], labels=labels), BASE)
+    assert said.model.device.metric_loss > 0.1
+    assert [cause.cause for cause in said.causes[:2]] == ["device-departs", "simulator-differs-from-device"]
+    assert said.causes[0].severity == "high" and build_context(said, {}).first.code == "R006"
+
+
 def test_a_kernel_that_takes_another_output_scale_is_named_with_that_scale(paths: tuple[Path, Path]) -> None:
     model = onnx.ModelProto()
     model.CopyFrom(QUANTIZED)
