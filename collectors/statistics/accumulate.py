@@ -15,7 +15,7 @@ from quantmedic.collectors.pair.quantizer import Deployed, Quantizer, Rounding
 from quantmedic.collectors.statistics import numba_loops as kernels
 from quantmedic.collectors.statistics.label_turns import SAMPLES, turns_of
 from quantmedic.collectors.statistics.spatial import is_image, spatial_sums
-from quantmedic.engine.case.output_comparison import Comparison
+from quantmedic.engine.case.output_comparison import ORDER, Comparison
 from quantmedic.engine.case.statistics import (
     BUCKETS,
     FEATURES,
@@ -27,7 +27,6 @@ from quantmedic.engine.case.statistics import (
 from quantmedic.engine.case.tallies import Tally
 from quantmedic.engine.case.thumbnails import SIDE, THUMBNAIL_DTYPE, TYPICAL, Table, Thumbnails, places_to_keep
 from quantmedic.engine.errors import QuantmedicError
-from quantmedic.engine.metrics.labels import ORDER
 
 Array = NDArray[np.generic]
 S = TypeVar("S", bound=np.generic)

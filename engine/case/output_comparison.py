@@ -33,6 +33,8 @@ FIELDS = (
 VOTES = ("samples", "classified", "same", "measured")
 #: A column is judged by its own largest value, but never by less than this share of the output's.
 QUIET = 0.01
+#: The metric with labels in another order is kept under this and the order's name.
+ORDER = "labels "
 
 
 @dataclass

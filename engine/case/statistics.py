@@ -8,11 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.engine.case.histogram import BINS
-from quantmedic.engine.case.output_comparison import Comparison, is_of_ending
+from quantmedic.engine.case.output_comparison import ORDER, Comparison, is_of_ending
 from quantmedic.engine.case.tallies import Tally
 from quantmedic.engine.case.thumbnails import Thumbnails
 from quantmedic.engine.errors import CaseError
-from quantmedic.engine.metrics.labels import ORDER
 
 #: Samples fall by content hash into this many buckets, so that halves of a set do not depend on its order.
 BUCKETS = 16

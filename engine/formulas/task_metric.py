@@ -7,13 +7,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.engine.case.facts import DatasetFacts, MetricFacts, Role
+from quantmedic.engine.case.output_comparison import ORDER
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.case.statistics import SetStatistics
 from quantmedic.engine.case.tallies import Tally
 from quantmedic.engine.formulas.power import SampleSizes, sizes_of_counts, sizes_of_interval
 from quantmedic.engine.metrics.detection import BOX_METRICS, LITTLE
 from quantmedic.engine.metrics.kinds import Interval, kind_of
-from quantmedic.engine.metrics.labels import AS_GIVEN, ORDER, fit_of_labels
+from quantmedic.engine.metrics.labels import AS_GIVEN, fit_of_labels
 from quantmedic.engine.metrics.paired import discordant, is_binary
 from quantmedic.engine.thresholds import Thresholds
 

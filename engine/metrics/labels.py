@@ -19,8 +19,8 @@ FAULT_WORDS: dict[LabelFault, str] = {
     "weak": "the float model does hardly better on these labels than chance",
     "few": "the float model finds few of the labelled boxes, and no loss is proven",
 }
-#: What the metric is with labels in another order is kept under this and the order's name, and as they were given.
-ORDER, AS_GIVEN = "labels ", "as given"
+#: Name of the order in which labels were given.
+AS_GIVEN = "as given"
 #: Labels that agree more often than this are not looked at further.
 _MOSTLY = 0.5
 #: A change of the labels has to explain as many times the margin more than chance.
