@@ -347,9 +347,10 @@ def _notices(
     named = {i: pairs[i].root for i in sums}
     if not sums:
         return ["none of its tensors could be compared"]
-    differing = sum(own.noise > 0 for own in sums.values())
+    differing, beyond = sum(own.noise > 0 for own in sums.values()), sum(not own.agrees() for own in sums.values())
     found = [
-        f"{len(sums)} tensors were compared, {differing} differ; R006 device-departs names what is beyond rounding"
+        f"{len(sums)} tensors were compared, {differing} differ, {beyond} by more than rounding; R006 device-departs "
+        "names where that begins"
     ]
     if samples == 1:
         found.append("it holds one sample: layers that depart on other inputs alone are not found")
