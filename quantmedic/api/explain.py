@@ -161,7 +161,7 @@ def _remedy(wanted: str, base: RuleBase) -> str | None:
 
 def _word(wanted: str, base: RuleBase, pages: Mapping[str, str]) -> str | None:
     """Where a word is used that has no page: an option of a toolchain, or a part of the names of rules."""
-    word = re.compile(rf"(?<![\w-]){re.escape(wanted)}(?![\w-])", re.IGNORECASE)
+    word = _match_spellings(wanted)
     rules = [f"* [{own.id}]({own.id}.md) {own.name}" for own in base.rules if _plain(wanted) in own.name.split("-")]
     titles = {own.name: own.title for own in base.toolchains}
     setting = {
@@ -180,6 +180,12 @@ def _word(wanted: str, base: RuleBase, pages: Mapping[str, str]) -> str | None:
     parts = {"Rules that are called so": rules, "Remedies that set it": list(setting), "Where the manual has it": links}
     lines = [f"# {wanted}", *(f"## {title}\n\n" + "\n".join(own) for title, own in parts.items() if own)]
     return "\n\n".join(lines) + "\n"
+
+
+def _match_spellings(wanted: str) -> re.Pattern[str]:
+    """The word in capitals or not, and with its parts joined in any way: fake_quantize, FakeQuantize."""
+    parts = map(re.escape, re.split(r"[\s_-]+", wanted.strip("\"' ")))
+    return re.compile(rf"(?<![\w-]){'[ _-]*'.join(parts)}(?![\w-])", re.IGNORECASE)
 
 
 def _line_with_code(word: re.Pattern[str], page: str) -> str:
@@ -266,7 +272,7 @@ def _where_else(wanted: str, base: RuleBase, pages: Mapping[str, str]) -> str:
     )
     if (code := _SHORT_CODE.fullmatch(wanted)) and (whole := f"{code[1].upper()}{int(code[2]):03}") in of_rules:
         near = [whole, *(name for name in near if name != whole)]
-    word = re.compile(rf"\b{re.escape(wanted)}\b", re.IGNORECASE)
+    word = _match_spellings(wanted)
     on = [name.removeprefix("general/") for name in _general_first(pages) if word.search(pages[name])][:5]
     said = [f"did you mean {', '.join(near)}?"] if near else []
     said += [f"{'The word also stands' if near else 'the word stands'} on the pages {', '.join(on)}"] if on else []
