@@ -160,8 +160,8 @@ def budget_report(budget: LossBudget, record: CaseRecord, causes: Sequence[Named
     deployed, simulated = np.array(budget.deployed), np.array(budget.simulated)
     # Of a simulated network that is noisier than the real one, the parts still make up all of it.
     scale = np.minimum(simulated / np.where(deployed > 0, deployed, np.inf), 1.0)
-    order = np.argsort(-deployed, kind="stable")
-    order = np.array(sorted(order.tolist(), key=lambda k: k != leading_output(budget)))
+    noisiest, leading = np.argsort(-deployed, kind="stable"), leading_output(budget)
+    order = np.concatenate([[leading], noisiest[noisiest != leading]])
     view = _View(record, scale[order], order, causes, TaskView.of(budget, record))
     own: list[PieceRecord] = []
     others: list[PieceRecord] = []
