@@ -484,26 +484,26 @@ def rank_executed(
     gain = trial.gain_db or 0.0
     grave = is_grave(gain, base)
     measured = {**gains_of(trial), "proven": trial.proven}
+
+    def with_gain(cause: CauseReport) -> CauseReport:
+        rises = grave and cause.harm != "assumed" and cause.cause not in remarks
+        return cause.model_copy(update={**measured, "severity": "high" if rises else cause.severity})
+
     found = [
-        cause.model_copy(
-            update={
-                **measured,
-                **({"severity": "high"} if grave and cause.harm != "assumed" and cause.cause not in remarks else {}),
-            }
-        )
+        with_gain(cause)
         if {cause.cause} == repaired and (cause.measured_gain_db is None or gain > cause.measured_gain_db)
         else cause
         for cause in causes
     ]
     leading = repaired - remarks if grave and trial.proven else set[str]()
 
+    device_leads = any(cause.is_of_device and cause.severity == "high" for cause in causes[:1])
+
     def place(cause: CauseReport) -> tuple[int, bool, bool]:
         # What makes the comparison itself doubtful, such as values that are no number, stays in front: no run shows it.
         is_doubt = (cause.severity == "high" or cause.harm == "assumed") and _is_of_comparison(cause)
         # What the user's device loses is not mended by a prescription for this model here.
-        stays = is_doubt or (
-            cause.severity == "high" and cause.is_of_device and causes[0].severity == "high" and causes[0].is_of_device
-        )
+        stays = is_doubt or (device_leads and cause.is_of_device and cause.severity == "high")
         return SEVERITIES.index(cause.severity), not stays, cause.cause not in leading
 
     found.sort(key=place)
