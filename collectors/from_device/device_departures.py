@@ -110,6 +110,11 @@ class _Sums:
             return None
         return float((xy - x * y) / np.sqrt(own * other)) if own > 0 else 0.0
 
+    def add_own(self, device: Float32, made: Float32) -> None:
+        """Count the tensor of the device and what its operator makes here of the device's tensors before it."""
+        x, y = (each.astype(np.float64).ravel() for each in (device, made))
+        self.own += np.nan_to_num((x @ x, x @ y, y @ y))
+
     def factor(self) -> tuple[float, float] | None:
         """What the device multiplies by, of least squares, and what is left beside that over what it explains."""
         xx, xy, yy = self.own
@@ -220,11 +225,10 @@ def _add_own(sums: Mapping[int, _Sums], simulated: GivenSimulation, batch: Batch
         made = simulated(batch, values).rounded
         for i, found in sums.items():
             difference = np.nan_to_num(values[i] - made[i], copy=False, nan=0.0, posinf=0.0, neginf=0.0)
-            if kind == "device":
-                x, y = (each.astype(np.float64).ravel() for each in (values[i], made[i]))
-                found.own += np.nan_to_num((x @ x, x @ y, y @ y))
             beyond = found.device if kind == "device" else found.here
             beyond.add(difference, found.step(difference.shape))
+            if kind == "device":
+                found.add_own(values[i], made[i])
 
 
 def _find_strange(sums: Mapping[int, _Sums], before: Mapping[int, set[int]]) -> list[int]:
